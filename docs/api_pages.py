@@ -36,6 +36,7 @@ GROUPS = {
         "partial_dependence",
         "LearnedMetric",
     ),
+    "Learning on": ("learn_stream",),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
     "Diverse rows and bandits": ("DPP", "sample_dpp", "BKB", "BBKB"),
     "Files, models and checkpoints": (

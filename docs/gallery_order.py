@@ -22,7 +22,7 @@ SECTIONS = {
     "explaining": (
         "What a model has learned",
         "Which columns matter, and how a fit went.",
-        ("shapley", "learned_metric", "plots", "early_stopping", "learning_on"),
+        ("shapley", "learned_metric", "plots", "early_stopping", "learning_on", "stream"),
     ),
     "big_data": (
         "Big data",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .estimators.onnx_export import to_onnx
     from .estimators.partial_dependence import partial_dependence
     from .estimators.shapley import ShapleyValues, shapley_interactions, shapley_values
+    from .estimators.stream import learn_stream
     from .estimators.tune import tune
     from .estimators.two_sample import MMDTest, mmd_test
     from .operators.dense import KernelOperator
@@ -92,6 +93,7 @@ __all__ = [
     "d_tilde",
     "effective_dimension",
     "kernels",
+    "learn_stream",
     "leverage_scores",
     "load",
     "losses",
@@ -168,6 +170,7 @@ _MODULES = {
     "signal_to_noise": "centers.regimes",
     "suggest_nytro": "centers.regimes",
     "to_onnx": "estimators.onnx_export",
+    "learn_stream": "estimators.stream",
     "tune": "estimators.tune",
     "write_predictions": "storage.predictions",
 }

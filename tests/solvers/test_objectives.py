@@ -120,3 +120,25 @@ def test_triangular_factors_are_inverted_by_blocks():
     L = np.tril(np.random.default_rng(0).standard_normal((301, 301))) / 20 + 2 * np.eye(301)
     assert_allclose(_inverse(L) @ L, np.eye(301), rtol=0, atol=1e-10)
     assert (np.triu(_inverse(L), 1) == 0).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_in_float32_keep_the_value_and_nearly_the_derivatives(kernel, weighted):
+    problem = data(n=200, k=2, weighted=weighted)
+    Z = problem.X[:20] + 0.05
+    exact, fast = (slopes_of("evidence", kernel, Z, 0.4, problem, of_centers=True, fast=fast) for fast in (False, True))
+    assert fast.value == exact.value
+    assert fast.log_mu == exact.log_mu
+    assert not np.array_equal(fast.centers, exact.centers)
+    # the products may have errors of 1e-3, which the sums over rows do not add up
+    for found, expected in ((fast.theta, exact.theta), (fast.centers, exact.centers)):
+        assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
+
+
+def test_products_are_made_in_float64_where_float32_would_not_do():
+    problem = data(n=200)
+    kernel, Z = Gaussian(30.0), problem.X[:40]  # K_MM is close to singular: C has large entries, which cancel
+    exact, fast = (slopes_of("evidence", kernel, Z, 1e-4, problem, of_centers=True, fast=how) for how in (False, True))
+    assert np.array_equal(fast.theta, exact.theta)
+    assert np.array_equal(fast.centers, exact.centers)

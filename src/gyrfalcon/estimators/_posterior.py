@@ -151,6 +151,7 @@ class PosteriorRegressor(UncertainRegressor):
     # of those that learn on: see _learning_on.py
     running_sums_: RunningSums
     n_samples_seen_: int
+    stream_: dict[str, Any]
 
     def _check_incremental(self) -> None:
         """Raise ValueError for parameters that `incremental=True` does not go with."""
@@ -162,7 +163,7 @@ class PosteriorRegressor(UncertainRegressor):
 
     def _forget_sums(self) -> None:
         """Remove the attributes of an earlier fit."""
-        for name in ("running_sums_", "n_samples_seen_"):
+        for name in ("running_sums_", "n_samples_seen_", "stream_"):
             vars(self).pop(name, None)
 
     def _set_uncertainty(self, found: Uncertainty | None, data: FitData) -> None:

@@ -38,7 +38,7 @@ _ROWS = integer(10)
 _HELD_OUT = 0.2  # of the rows, for the objective "validation"
 _CENTERS = 1000
 _STEPS, _STEPS_ALL = 50, 10  # iterations of L-BFGS on a sample and on all rows
-_STEPS_CENTERS, _STEPS_ALL_CENTERS = 20, 28  # of Adam, with which all rows gain more for the time (kin40k)
+_STEPS_CENTERS, _STEPS_ALL_CENTERS = 20, 23  # of Adam, with which all rows gain more for the time (kin40k)
 _NOISE = 0.1  # mu at the start, as a share of the mean of k(x, x)
 
 
@@ -92,12 +92,12 @@ def tune(
     max_iter : int or None, default=None
         Largest number of iterations on the sample. None is 50, and 20 with `tune_centers` if all rows follow.
     max_iter_all : int or None, default=None
-        Largest number of iterations on all rows, each of which takes about 3 n M^2 operations. None is 10, and 28 with
+        Largest number of iterations on all rows, each of which takes about 3 n M^2 operations. None is 10, and 23 with
         `tune_centers`. 0 tunes on the sample only, and takes memory for the sample only.
     checkpoint : str, path-like or Checkpoint, optional
         Folder in which the parameters are kept after an iteration, at most every 30 seconds if it is no `Checkpoint`.
         The same call continues from there after the process has ended: Adam as if nothing had happened, up to
-        rounding, and L-BFGS from the parameters only.
+        rounding in float32, and L-BFGS from the parameters only.
     random_state : int, RandomState or None, default=None
         Draws the sample, the centers and the held-out rows.
     callbacks : callable, Callback or a list of these, optional
@@ -279,8 +279,8 @@ class _Run:
         """Tune the last of the tried ones."""
         stage, earlier = stages[place.stage], tried[:-1]
         problem, held = self._problem(stage.rows)
-        is_last = place.stage == len(stages) - 1
-        settings = TuningSettings(self.objective, self.of_centers, stage.steps, stage.batch, is_last, self.seed)
+        before, after = (sum(one.steps for one in some) for some in (stages[: place.stage], stages[place.stage + 1 :]))
+        settings = TuningSettings(self.objective, self.of_centers, stage.steps, stage.batch, before, after, self.seed)
 
         def keep(tuned: Tuned, done: int) -> None:
             if self.journal is not None:

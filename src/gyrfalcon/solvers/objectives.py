@@ -10,13 +10,16 @@ Q = V'V, A = Q + mu I, and a = A^-1 y:
 For both, the derivative is tr(G dQ) + g dmu + h tr dK, where G V' = V'C - U (V a)' with an M x M matrix C of B and
 columns U of a. So it takes a product of K_nM with an M x M matrix, and sums over the derivatives of the kernel's
 entries. One evaluation with all derivatives takes 1.5 n M^2 multiplications if V V' may be computed as L^-1 (K'K) L^-T,
-which is so unless K_MM is close to singular, and otherwise 2.5 n M^2. All are made in float64: in float32 the
-derivatives with respect to centers have errors of 10 to 30% (kin40k).
+which is so unless K_MM is close to singular, and otherwise 2.5 n M^2. Two thirds of them, the products of K_nM
+for the derivatives, can be made in float32: derivatives with respect to centers then have errors of 1e-5 (kin40k, with
+length scales of 2) to 1e-2 (of 4), and the others below 1e-5. All else is made in float64: with factors of K_MM
+in float32, the derivatives with respect to centers have errors of 10 to 30%.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +27,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from .._utils.threads import effective_n_jobs, ordered_map, single_threaded_blas
+from .._utils.threads import effective_n_jobs, ordered_map, share, single_threaded_blas
 from ..kernels import Kernel
 from ..operators import KernelOperator
 from ..operators.derivatives import center_gradient
 
 Vectors = NDArray[np.float64]
+Array = NDArray[Any]  # float32 or float64
 Evaluate = Callable[[Kernel, Any, Any], Vectors]
 
-_BLOCK = 2048  # rows, which one thread works on
+_BLOCK = 2048  # most rows, which one thread works on
 _JITTER = 1e-10  # of the mean of k(z, z)
 _ROUNDED = 1e-3  # share of mu that rounding errors of V V' may reach if it is made of K'K
+_FEW = (
+    2_000  # centers up to which BLAS has one thread throughout: its others keep a core busy for 60 ms after their work
+)
+_PRODUCT_ROWS = 256  # of a product of two M x M matrices that one thread makes
 _SMALL = 64  # order of triangular matrices that are inverted as any others
 _POWERS = 10  # steps of the power iteration that estimates the norm of an inverse
+_TRIED = 64  # rows on which products in float32 are compared with those in float64
+_FLOAT32_ERROR = 1e-3  # largest relative error of these products for which float32 is used
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,14 @@ OBJECTIVES: dict[str, Callable[[_Known], _Parts]] = {"evidence": evidence, "comp
 
 
 def slopes_of(
-    objective: str, kernel: Kernel, Z: Vectors, mu: float, problem: TuningProblem, *, of_centers: bool = False
+    objective: str,
+    kernel: Kernel,
+    Z: Vectors,
+    mu: float,
+    problem: TuningProblem,
+    *,
+    of_centers: bool = False,
+    fast: bool = False,
 ) -> Slopes:
     """Evaluate an objective with its derivatives.
 
@@ -142,15 +159,26 @@ def slopes_of(
     problem : TuningProblem
     of_centers : bool
         Whether to compute the derivatives with respect to the centers.
+    fast : bool
+        Whether to make the products of the derivatives in float32 if their errors on some rows are below 1e-3. The
+        value is in float64.
     """
-    n, evaluate = len(problem.X), _evaluator(problem.n_jobs)
+    with _blas(len(Z)):
+        return _slopes_of(objective, kernel, Z, mu, problem, of_centers=of_centers, fast=fast)
+
+
+def _slopes_of(
+    objective: str, kernel: Kernel, Z: Vectors, mu: float, problem: TuningProblem, *, of_centers: bool, fast: bool
+) -> Slopes:
+    """Evaluate an objective with its derivatives, as `slopes_of` says."""
+    n, evaluate, product = len(problem.X), _evaluator(problem.n_jobs), _products(problem.n_jobs)
     root = None if problem.weight is None else np.sqrt(problem.weight)
     Y = problem.Y if root is None else problem.Y * root[:, None]
     Li = _whitening(kernel, Z, evaluate)[1]
     kept, G, Vy = _whitened_sums(kernel, Z, problem, root, Y, Li, mu)
     factor = np.linalg.cholesky(np.eye(len(Z)) + G / mu)
     half = _inverse(factor)
-    inverse = half.T @ half
+    inverse = product(half.T, half)
     beta = inverse @ Vy / mu
     a = (Y - np.concatenate([K @ (Li.T @ beta) for K in kept])) / mu
     diagonal = kernel.diag(problem.X) * (1.0 if problem.weight is None else problem.weight)
@@ -166,26 +194,12 @@ def slopes_of(
     parts = OBJECTIVES[objective](known)
     Va = (Vy - G @ beta) / mu
     U = a * parts.factors
-    E, h = 2 * (Li.T @ parts.C @ Li), 2 * (Li.T @ Va)
-    theta, centers = np.zeros(len(kernel.log_parameters(Z.shape[1]))), np.zeros_like(Z) if of_centers else None
-
-    def derivatives(block: tuple[slice, Vectors]) -> tuple[Any, Any]:
-        at, K = block
-        P = K @ E - U[at] @ h.T
-        if root is not None:
-            P *= root[at, None]
-        again = _evaluator(1, None if root is not None else (kernel, K))
-        X = problem.X[at]
-        moved = center_gradient(kernel, X, Z, P, again) if of_centers else None
-        return kernel.parameter_gradient(X, Z, P, again), moved
-
-    with single_threaded_blas():
-        pairs = zip(_blocks(n), kept, strict=True)
-        for of_theta, moved in ordered_map(derivatives, pairs, effective_n_jobs(problem.n_jobs)):
-            theta += of_theta
-            if centers is not None:
-                centers += moved
-    P = -Li.T @ (G @ parts.C - (Va * parts.factors) @ Va.T) @ Li
+    E, h = 2 * product(product(Li.T, parts.C), Li), 2 * (Li.T @ Va)
+    terms = _Terms(E, U, h, root, of_centers)
+    if fast and terms.is_exact_enough(kept[0][:_TRIED]):
+        terms = terms.in_float32()
+    theta, centers = terms.sums(kernel, Z, problem, kept)
+    P = -product(product(Li.T, product(G, parts.C) - (Va * parts.factors) @ Va.T), Li)
     P = 0.5 * (P + P.T)
     theta += kernel.parameter_gradient(Z, Z, P, evaluate)
     if centers is not None:  # each entry of K_MM depends on two centers
@@ -193,6 +207,53 @@ def slopes_of(
     weights = np.full(n, parts.of_trace) if problem.weight is None else parts.of_trace * problem.weight
     theta += kernel.parameter_gradient_of_diag(problem.X, weights)
     return Slopes(parts.value, theta, mu * parts.of_mu, centers)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The derivatives by the entries of K_nM: the rows of K E - U h', times the roots of their weights."""
+
+    E: Array
+    U: Array
+    h: Array
+    root: Array | None
+    of_centers: bool
+
+    def is_exact_enough(self, K: Vectors) -> bool:
+        """Whether K E, of some rows, has small errors in float32."""
+        exact = K @ self.E
+        error = K.astype(np.float32) @ self.E.astype(np.float32) - exact
+        return bool(np.linalg.norm(error) < _FLOAT32_ERROR * np.linalg.norm(exact))
+
+    def in_float32(self) -> _Terms:
+        root = None if self.root is None else self.root.astype(np.float32)
+        E, U, h = (one.astype(np.float32) for one in (self.E, self.U, self.h))
+        return _Terms(E, U, h, root, self.of_centers)
+
+    def sums(self, kernel: Kernel, Z: Vectors, problem: TuningProblem, kept: list[Vectors]) -> tuple[Vectors, Any]:
+        """Return the derivatives by parameters and, if asked for, by centers; `kept` are the blocks of K_nM."""
+        n, dtype, of_centers = len(problem.X), self.E.dtype, self.of_centers
+        theta, centers = np.zeros(len(kernel.log_parameters(Z.shape[1]))), np.zeros_like(Z) if of_centers else None
+        origin = Z.mean(axis=0)  # so that float32 loses few digits
+        points = (Z - origin).astype(dtype)
+
+        def derivatives(block: tuple[slice, Vectors]) -> tuple[Any, Any]:
+            at, K = block[0], block[1].astype(dtype, copy=False)
+            P = K @ self.E - self.U[at] @ self.h.T
+            if self.root is not None:
+                P *= self.root[at, None]
+            again = _evaluator(1, None if self.root is not None else (kernel, K))
+            X = (problem.X[at] - origin).astype(dtype)
+            moved = center_gradient(kernel, X, points, P, again) if of_centers else None
+            return kernel.parameter_gradient(X, points, P, again), moved
+
+        with single_threaded_blas():
+            pairs = zip(_blocks(n), kept, strict=True)
+            for of_theta, moved in ordered_map(derivatives, pairs, effective_n_jobs(problem.n_jobs)):
+                theta += of_theta
+                if centers is not None:
+                    centers += moved
+        return theta, centers
 
 
 def validation_slopes(
@@ -240,7 +301,30 @@ def validation_slopes(
 
 
 def _blocks(n: int) -> Iterator[slice]:
-    return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
+    """Yield blocks of nearly the same size, an even number of them, so that two threads are done at the same time."""
+    size = max(1, -(-n // (2 * -(-n // (2 * _BLOCK)))))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def _blas(M: int) -> AbstractContextManager[None]:
+    """Return the context in which an objective with M centers is evaluated."""
+    return single_threaded_blas() if M <= _FEW else nullcontext()
+
+
+def _products(n_jobs: int | None) -> Callable[[Vectors, Vectors], Vectors]:
+    """Return the function that multiplies two matrices, by threads that take some rows each."""
+
+    def product(A: Vectors, B: Vectors) -> Vectors:
+        out = np.empty((len(A), B.shape[1]))
+
+        def rows(start: int) -> None:
+            at = slice(start, start + _PRODUCT_ROWS)
+            np.matmul(A[at], B, out=out[at])
+
+        share(rows, range(0, len(A), _PRODUCT_ROWS), effective_n_jobs(n_jobs))
+        return out
+
+    return product
 
 
 def _inverse(factor: Any) -> Vectors:
@@ -288,12 +372,13 @@ def _whitened_sums(
     # rounding errors of K'K, a matrix of M x M independent numbers, are multiplied by the inverse of K_MM
     rounding = np.finfo(np.float64).eps * float(G.diagonal().max()) * np.sqrt(M)
     if rounding * _inverse_norm(Li) < _ROUNDED * mu:
-        G = Li @ G @ Li.T
+        product = _products(problem.n_jobs)
+        G = product(product(Li, G), Li.T)
         return kept, 0.5 * (G + G.T), Li @ Ky
     G = np.zeros((M, M))
     with single_threaded_blas():
-        for product in ordered_map(whitened, kept, n_threads):
-            G += product
+        for part in ordered_map(whitened, kept, n_threads):
+            G += part
     return kept, G, Li @ Ky
 
 
@@ -307,7 +392,7 @@ def _inverse_norm(Li: Vectors) -> float:
 
 
 def _evaluator(n_jobs: int | None, known: tuple[Kernel, Vectors] | None = None) -> Evaluate:
-    """Return a function that makes kernel matrices in float64 by the compiled tiles.
+    """Return a function that makes kernel matrices by the compiled tiles, in the precision of the centers.
 
     `known` is a kernel and its matrix, of the rows and centers that the function will be called with.
     """
@@ -315,7 +400,7 @@ def _evaluator(n_jobs: int | None, known: tuple[Kernel, Vectors] | None = None) 
     def evaluate(kernel: Kernel, A: Any, B: Any) -> Vectors:
         if known is not None and kernel is known[0]:
             return known[1]
-        out = np.empty((len(A), len(B)))
+        out = np.empty((len(A), len(B)), dtype=B.dtype)
         for at, K in KernelOperator(kernel, A, B, n_jobs=n_jobs, memory_budget=0).blocks():
             out[at] = K
         return out

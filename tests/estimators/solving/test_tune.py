@@ -166,8 +166,8 @@ def test_an_interrupted_search_goes_on(tmp_path, tune_centers):
             run(f"at{at}", interrupt)
         found = run(f"at{at}")
         assert [record["iteration"] for record in found.tuning_history_][: at + 1] == list(range(1, at + 2))
-        if tune_centers:  # Adam draws the same rows
-            assert_allclose(found.centers_, whole.centers_, rtol=1e-6)
+        if tune_centers:  # Adam draws the same rows, and its derivatives, in float32, may have errors of 1e-3
+            assert_allclose(found.centers_, whole.centers_, rtol=1e-3)
         else:  # L-BFGS begins anew, and goes down from there
             values = [record["objective"] for record in found.tuning_history_ if record["rows"] == 600]
             assert values[-1] < values[0]
@@ -218,9 +218,9 @@ def test_a_killed_search_with_several_kernels_goes_on_with_all(tmp_path, tune_ce
     found = run("killed", 3, 6, 10, 0)  # in the first, the second and the third kernel
     assert found["kernel"] == whole["kernel"]
     assert list(found["iterations"]) == list(range(1, len(found["iterations"]) + 1))
-    if tune_centers:  # Adam goes on as if nothing had happened: 4 iterations for each kernel, 2 on all rows
+    if tune_centers:  # Adam goes on, with derivatives in float32: 4 iterations for each kernel, 2 on all rows
         assert len(found["iterations"]) == 14
-        assert_allclose(found["scales"], whole["scales"], rtol=1e-6)
+        assert_allclose(found["scales"], whole["scales"], rtol=1e-3)
     else:
         assert "Gaussian" in str(found["kernel"])  # smooth, and not the first of the list
 
