@@ -26,6 +26,8 @@ NUMBER = re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]\d
 TOLERANCE = 0.03
 # Pages of a few seconds that are run by the quick tests, too
 QUICK = ("getting_started", "learned_metric", "scaling", "theory", "unsupervised")
+# What an example is given where it is not the number of rows
+SIZES = {"hard_negatives": "20"}
 # How many lines of a page say what they print
 CLAIMS = {"README": 3, "index": 3, "getting_started": 4, "tables": 2, "learned_metric": 3, "theory": 6, "scaling": 4}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
@@ -44,7 +46,7 @@ def _close_figures():
 def test_example(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.setattr(sys, "argv", [str(example), "2000"])
+    monkeypatch.setattr(sys, "argv", [str(example), SIZES.get(example.stem, "2000")])
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         runpy.run_path(str(example), run_name="__main__")
