@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -177,45 +178,53 @@ def test_an_interrupted_search_goes_on(tmp_path, tune_centers):
 
 KILLED = """
 import os, signal, sys
-import signal
-import subprocess
-import sys
 
 import numpy as np
 from gyrfalcon import NystromRegressor, tune
 from gyrfalcon.kernels import Gaussian, Matern
 from gyrfalcon.storage.checkpoints import Checkpoint
 
-folder, at, tune_centers, out = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True", sys.argv[4]
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(400, 3))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(400)
 
-def kill(record):
-    if record["iteration"] == at:
-        os.kill(os.getpid(), signal.SIGKILL)
+def search(folder, at, tune_centers):
+    def kill(record):
+        if record["iteration"] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-model = tune(
-    NystromRegressor(n_centers=30), X, y, kernels=[Matern(nu=0.5), Gaussian(), Matern(nu=2.5)], sample_size=200,
-    tune_centers=tune_centers, max_iter=4, max_iter_all=2, random_state=0, callbacks=kill,
-    checkpoint=Checkpoint(folder, every=0),
-)
-iterations = [record["iteration"] for record in model.tuning_history_]
-np.savez(out, kernel=repr(type(model.kernel)), scales=model.kernel.length_scale, iterations=iterations)
+    model = tune(
+        NystromRegressor(n_centers=30), X, y, kernels=[Matern(nu=0.5), Gaussian(), Matern(nu=2.5)], sample_size=200,
+        tune_centers=tune_centers, max_iter=4, max_iter_all=2, random_state=0, callbacks=kill,
+        checkpoint=Checkpoint(folder, every=0),
+    )
+    iterations = [record["iteration"] for record in model.tuning_history_]
+    np.savez(f"{folder}.npz", kernel=repr(type(model.kernel)), scales=model.kernel.length_scale, iterations=iterations)
+
+# each search in a process of its own, forked by one that has imported everything and has no threads
+for folder, at, tune_centers in eval(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            search(folder, at, tune_centers)
+            code = 0
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("tune_centers", [True, False])
 def test_a_killed_search_with_several_kernels_goes_on_with_all(tmp_path, tune_centers):
-    def run(folder, *kill_at):
-        for at in kill_at:
-            out = str(tmp_path / f"{folder}.npz")
-            child = subprocess.run([sys.executable, "-c", KILLED, tmp_path / folder, str(at), str(tune_centers), out])
-            assert child.returncode == (0 if at == 0 else -signal.SIGKILL)
-        return np.load(out)
-
-    whole = run("whole", 0)
-    found = run("killed", 3, 6, 10, 0)  # in the first, the second and the third kernel
+    kill_at = [3, 6, 10, 0]  # in the first, the second and the third kernel, and in none
+    searches = [(str(tmp_path / "whole"), 0, tune_centers)]
+    searches += [(str(tmp_path / "killed"), at, tune_centers) for at in kill_at]
+    command = [sys.executable, "-c", KILLED, repr(searches)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert list(map(int, done.stdout.split())) == [0, *3 * [-signal.SIGKILL], 0], done.stderr
+    whole, found = (np.load(tmp_path / f"{name}.npz") for name in ("whole", "killed"))
     assert found["kernel"] == whole["kernel"]
     assert list(found["iterations"]) == list(range(1, len(found["iterations"]) + 1))
     if tune_centers:  # Adam goes on, with derivatives in float32: 4 iterations for each kernel, 2 on all rows
