@@ -14,6 +14,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, share
 from ..operators import Operator
+from .nystrom_features import small_blocks
 
 Vectors = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ def normal_equations(
     panels = [slice(start, min(start + size, M)) for start in range(0, M, size)]
     pairs = [(panels[i], panels[j]) for i in range(len(panels)) for j in range(i, len(panels))]
     n_threads = effective_n_jobs(n_jobs)
-    for at, block in operator.blocks():
+    for at, block in small_blocks(operator):
         F, Y = block.astype(np.float64, copy=weight is not None), y[at].astype(np.float64)
         if weight is not None:
             root = np.sqrt(weight[at].astype(np.float64))[:, None]

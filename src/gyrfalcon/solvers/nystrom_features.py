@@ -22,6 +22,8 @@ from ..preconditioners import Whitening
 Vectors = NDArray[np.float64]
 
 _SQUARED_ROWS = 512
+_PART = 1 << 21  # entries of K that are copied at once, and the least number of rows, so that products are efficient
+_FEWEST_ROWS = 2048
 
 
 def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple[slice, Vectors]]:
@@ -58,8 +60,17 @@ def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple
     if whitening.dtype != np.float64:
         raise ValueError(f"the whitening is {whitening.dtype}: make it from centers_gram(np.float64)")
     root_n = np.sqrt(whitening.n)
-    for at, K in operator.blocks():
+    for at, K in small_blocks(operator):
         yield at, whitening.apply_transpose(K.T) * root_n
+
+
+def small_blocks(operator: Operator) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Iterate over the blocks of K in parts of which a copy in float64 takes little memory."""
+    size = max(_FEWEST_ROWS, _PART // max(1, operator.shape[1]))
+    for at, K in operator.blocks():
+        for start in range(0, len(K), size):
+            part = K[start : start + size]
+            yield slice(at.start + start, at.start + start + len(part)), part
 
 
 def feature_sums(
