@@ -19,7 +19,8 @@ class SearchSurfaceDisplay(Display):
 
     A full grid is drawn as cells, pairs that were drawn at random as points. An axis of positive numbers is to scale,
     logarithmic if they are of many sizes. One with other values, such as a penalty of 0 or a length scale of "scale",
-    has them at even distances, with their names: numbers in order, then words.
+    has them at even distances, with their names: numbers in order, then words. The scale of colours is logarithmic in
+    the distance from the best score, so that scores near the best one have different colours, however low others are.
 
     Parameters
     ----------
@@ -143,10 +144,10 @@ class SearchSurfaceDisplay(Display):
             table = np.empty((len(ys), len(xs)))
             for a, b, score in zip(self.x.tolist(), self.y.tolist(), self.scores, strict=True):
                 table[ys.index(b), xs.index(a)] = score
-            self.surface_ = axes.pcolormesh(across.edges(), along.edges(), table, cmap=MAP)
+            self.surface_ = axes.pcolormesh(across.edges(), along.edges(), table, cmap=MAP, norm=_norm(self.scores))
         else:
             places = across.of(self.x.tolist()), along.of(self.y.tolist())
-            self.surface_ = axes.scatter(places[0], places[1], c=self.scores, cmap=MAP, s=45)
+            self.surface_ = axes.scatter(*places, c=self.scores, cmap=MAP, norm=_norm(self.scores), s=45)
             axes.margins(0.1)  # the ring around the best point has room within the frame
         for axis, values in ((axes.xaxis, across), (axes.yaxis, along)):
             if full or values.even:  # points to scale can be too near each other to be named
@@ -158,9 +159,34 @@ class SearchSurfaceDisplay(Display):
             label=f"best: {self.scores.max():.4g} at {_name(at[0])}, {_name(at[1])}",
         )  # fmt: skip
         axes.set(xlabel=self.x_name, ylabel=self.y_name)
-        self.colorbar_ = self.figure_.colorbar(self.surface_, ax=axes, label=self.score_name)
+        ticks = _ticks(self.surface_.norm)
+        self.colorbar_ = self.figure_.colorbar(self.surface_, ax=axes, label=self.score_name, ticks=ticks, format="%.3g")
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, frameon=False)
         return self
+
+
+def _norm(scores: Array) -> Any:
+    """Return a scale of colours that is logarithmic in the distance from the best score."""
+    from matplotlib.colors import FuncNorm, Normalize
+
+    best, worst = float(scores.max()), float(scores.min())
+    gaps = best - scores[scores < best]
+    if not len(gaps) or not np.isfinite(gaps).all():
+        return Normalize(worst, best)
+    unit = float(np.quantile(gaps, 0.25))  # a quarter of the scores are nearer to the best than this
+
+    def shade(score: ArrayLike) -> Array:
+        return -np.log1p(np.maximum(best - np.asarray(score), 0.0) / unit)
+
+    def score(shade: ArrayLike) -> Array:
+        return best - unit * np.expm1(-np.asarray(shade))
+
+    return FuncNorm((shade, score), worst, best)
+
+
+def _ticks(norm: Any) -> Array:
+    """Return six scores at even distances on the scale of colours."""
+    return np.asarray(norm.inverse(np.linspace(0.0, 1.0, 6)))
 
 
 def _searched(results: Any, name: str | None, ending: str, which: str) -> str:
