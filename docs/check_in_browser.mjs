@@ -7,6 +7,7 @@
 //
 // CHROMIUM names the browser, /usr/bin/chromium by default; PAGES a list of pages, separated by commas. FULL=1 makes
 // screenshots of whole pages. PAGES=all opens every page. VIEWS is a list such as "1280 light,390 dark": all four by default.
+// PROGRESS=1 names each page that is done.
 import { readFileSync, readdirSync, mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -54,61 +55,73 @@ const complain = (where, what) => {
   console.log(`${where}: ${what}`);
 };
 
-const views = (process.env.VIEWS ?? "1280 light,1280 dark,390 light,390 dark").split(",");
-for (const [size, theme] of views.map((view) => view.split(" "))) {
-  const width = Number(size);
-  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme });
-  // what is on other hosts is not part of the check
-  await context.route((url) => url.origin !== origin, (route) => route.abort());
-  const page = await context.newPage();
-  page.setDefaultTimeout(300_000); // a busy machine may stand still for minutes
-  for (const name of pages) {
-    const where = `${name} ${width} ${theme}`;
-    await page.goto(`${origin}/${name}.html${name === "search" ? "?q=penalty" : ""}`);
-    await page.evaluate((mode) => {
-      document.documentElement.dataset.mode = mode;
-      document.documentElement.dataset.theme = mode;
-    }, theme);
-    if (name === "search") {
-      // results come one after another; the sentence around the word is fetched
-      await page.waitForSelector("#search-results li p.context").catch(() => complain(where, "nothing found"));
-    }
-    const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${width}_${theme}.png`);
-    if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
-    const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-    if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
-    const cut = await page.evaluate(() =>
-      [...document.querySelectorAll("div.highlight pre")]
-        .filter((block) => block.scrollWidth > block.clientWidth + 1)
-        .map((block) => block.textContent.slice(0, 40)),
-    );
-    if (cut.length) complain(where, `${cut.length} blocks of code are cut, the first is ${JSON.stringify(cut[0])}`);
-    const missing = await page.evaluate(() =>
-      [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
-    );
-    for (const source of missing.filter((source) => source.startsWith(origin))) complain(where, `no picture ${source}`);
-    await page.evaluate(axe);
-    const found = await page.evaluate(() =>
-      window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"] }),
-    );
-    for (const violation of found.violations) {
-      const places = violation.nodes.slice(0, 3).map((node) => node.target.join(" "));
-      complain(where, `${violation.id} (${violation.impact}) ${violation.nodes.length} times: ${places.join(", ")}`);
-    }
+// Each page is loaded once, and looked at in one view after the other. axe runs with all its rules in the first view of a
+// page, and then with those on which width and theme have an effect.
+const views = (process.env.VIEWS ?? "1280 light,1280 dark,390 light,390 dark").split(",").map((view) => view.split(" "));
+const depends = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "button-name", "link-name", "list"];
+const complete = { type: "tag", values: ["wcag2a", "wcag2aa"] };
+const context = await browser.newContext({ colorScheme: "light" });
+// what is on other hosts is not part of the check
+await context.route((url) => url.origin !== origin, (route) => route.abort());
+const page = await context.newPage();
+page.setDefaultTimeout(300_000); // a busy machine may stand still for minutes
+
+async function look(name, size, theme, rules) {
+  const where = `${name} ${size} ${theme}`;
+  await page.setViewportSize({ width: Number(size), height: 900 });
+  await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
+  await page.evaluate((mode) => {
+    document.documentElement.dataset.mode = mode;
+    document.documentElement.dataset.theme = mode;
+  }, theme);
+  const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${size}_${theme}.png`);
+  if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  if (over > 0) complain(where, `the page is ${over} pixels wider than the window`);
+  const cut = await page.evaluate(() =>
+    [...document.querySelectorAll("div.highlight pre")]
+      .filter((block) => block.scrollWidth > block.clientWidth + 1)
+      .map((block) => block.textContent.slice(0, 40)),
+  );
+  if (cut.length) complain(where, `${cut.length} blocks of code are cut, the first is ${JSON.stringify(cut[0])}`);
+  const found = await page.evaluate(
+    (runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }),
+    rules,
+  );
+  for (const violation of found.violations) {
+    const places = violation.nodes.slice(0, 3).map((node) => node.target.join(" "));
+    complain(where, `${violation.id} (${violation.impact}) ${violation.nodes.length} times: ${places.join(", ")}`);
   }
-  await context.close();
 }
+
+for (const name of pages) {
+  await page.setViewportSize({ width: Number(views[0][0]), height: 900 });
+  await page.goto(`${origin}/${name}.html${name === "search" ? "?q=penalty" : ""}`);
+  if (name === "search") {
+    // results come one after another; the sentence around the word is fetched
+    await page.waitForSelector("#search-results li p.context").catch(() => complain(name, "nothing found"));
+  }
+  const missing = await page.evaluate(() =>
+    [...document.images].filter((image) => image.complete && !image.naturalWidth).map((image) => image.src),
+  );
+  for (const source of missing.filter((source) => source.startsWith(origin))) complain(name, `no picture ${source}`);
+  await page.evaluate(axe);
+  for (const [at, [size, theme]] of views.entries())
+    await look(name, size, theme, at ? { type: "rule", values: depends } : complete);
+  if (process.env.PROGRESS) console.log(`looked at ${name}`);
+}
+await context.close();
 
 // what a newcomer asks, and the pages that answer it; check_search.mjs asks the same without a browser
 const questions = JSON.parse(readFileSync(new URL("search_questions.json", import.meta.url), "utf8"));
-const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
-await context.route((url) => url.origin !== origin, (route) => route.abort());
-const page = await context.newPage();
-page.setDefaultTimeout(60_000);
+const asking = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+await asking.route((url) => url.origin !== origin, (route) => route.abort());
+const asked = await asking.newPage();
+asked.setDefaultTimeout(60_000);
 for (const [question, answers] of Object.entries(process.env.PAGES && process.env.PAGES !== "all" ? {} : questions)) {
-  await page.goto(`${origin}/search.html?q=${encodeURIComponent(question)}`);
-  await page.waitForSelector("#search-results li:nth-child(3) a").catch(() => null);
-  const found = await page.evaluate(() =>
+  await asked.goto(`${origin}/search.html?q=${encodeURIComponent(question)}`);
+  await asked.waitForSelector("#search-results li:nth-child(3) a").catch(() => null);
+  const found = await asked.evaluate(() =>
     [...document.querySelectorAll("#search-results > ul > li > a")].map((link) => new URL(link.href).pathname),
   );
   const distinct = [...new Set(found)].slice(0, 3);
@@ -117,5 +130,5 @@ for (const [question, answers] of Object.entries(process.env.PAGES && process.en
 }
 await browser.close();
 server.close();
-console.log(wrong ? `${wrong} complaints` : `${pages.length} pages, two widths, two themes: nothing to complain about`);
+console.log(wrong ? `${wrong} complaints` : `${pages.length} pages, ${views.map((view) => view.join(" ")).join(", ")}: nothing to complain about`);
 process.exitCode = wrong ? 1 : 0;

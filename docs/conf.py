@@ -17,6 +17,7 @@ import api_pages
 import gallery_order
 import keywords
 import link_names
+import pictures
 import plain_text
 
 from gyrfalcon.estimators._sklearn import SITE
@@ -194,6 +195,7 @@ def setup(app: object) -> None:
     api_pages.write(Path(__file__).parent / "api")
     gallery_order.arrange(ROOT / "examples", Path(__file__).parent / "_gallery")
     app.add_transform(keywords.IndexKeywords)
+    app.add_transform(pictures.SharpPictures)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
     app.connect("autodoc-skip-member", leave_out)

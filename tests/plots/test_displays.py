@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import scipy.sparse
+from matplotlib.colors import Normalize
 from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import make_circles, make_friedman1
 from sklearn.exceptions import NotFittedError
@@ -411,6 +412,25 @@ def test_search_without_refit():
     search = GridSearchCV(FalkonRegressor(n_centers=10), {"penalty": [1e-3]}, cv=2, refit=False).fit(X[:60], y[:60])
     with pytest.raises(ValueError, match=r"ConvergenceDisplay is drawn of a fitted .* refit=False keeps none"):
         ConvergenceDisplay.from_estimator(search)
+
+
+def test_scores_near_the_best_have_different_colours():
+    scores = [0.90, 0.89, 0.87, 0.5, -40.0, -3.0]
+    display = drawn(SearchSurfaceDisplay(x=[1, 2, 3, 1, 2, 3], y=[1, 1, 1, 2, 2, 2], scores=scores).plot())
+    norm = display.surface_.norm
+    shades = np.asarray(norm(sorted(scores)))
+    assert (np.diff(shades) > 0.03).all()  # of the scale, on which 0.90 and 0.89 are 0.0002 apart if it is linear
+    assert shades[[0, -1]] == pytest.approx([0, 1])
+    np.testing.assert_allclose(norm.inverse(shades), sorted(scores))
+    ticks = display.colorbar_.get_ticks()
+    np.testing.assert_allclose(np.diff(np.asarray(norm(ticks))), 0.2)
+
+
+@pytest.mark.parametrize("scores", [[0.5, 0.5], [0.5]])
+def test_scores_without_a_logarithmic_scale(scores):
+    display = drawn(SearchSurfaceDisplay(x=[1, 2][: len(scores)], y=[1, 1][: len(scores)], scores=scores).plot())
+    assert type(display.surface_.norm) is Normalize
+    assert display.best == (1.0, 1.0)
 
 
 def test_surface_of_arrays():

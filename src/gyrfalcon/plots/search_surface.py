@@ -160,7 +160,9 @@ class SearchSurfaceDisplay(Display):
         )  # fmt: skip
         axes.set(xlabel=self.x_name, ylabel=self.y_name)
         ticks = _ticks(self.surface_.norm)
-        self.colorbar_ = self.figure_.colorbar(self.surface_, ax=axes, label=self.score_name, ticks=ticks, format="%.3g")
+        self.colorbar_ = self.figure_.colorbar(
+            self.surface_, ax=axes, label=self.score_name, ticks=ticks, format="%.3g"
+        )
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, frameon=False)
         return self
 
