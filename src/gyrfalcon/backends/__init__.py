@@ -68,6 +68,15 @@ def prepare(kernel: Kernel, centers: Any, backend: str = "auto") -> Tiles:
         As `check_centers` returns them. Blocks of rows must be of the same kind.
     backend : {"auto", "native", "reference"}
         The environment variable ``GYRFALCON_BACKEND``, where it is set, replaces "auto".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.backends import prepare
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> tiles = prepare(Gaussian(1.0), np.zeros((3, 2)), backend="reference")
+    >>> tiles.n_centers, tiles.dtype
+    (3, dtype('float64'))
     """
     if backend == "auto":
         backend = os.environ.get("GYRFALCON_BACKEND", "auto")

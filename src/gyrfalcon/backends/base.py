@@ -18,7 +18,15 @@ _TILE_ENTRIES = 1 << 19
 
 
 def check_centers(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> Any:
-    """Check centers and convert them to what tiles are prepared from: a C-contiguous array, or CSR for sparse rows."""
+    """Check centers and convert them to what tiles are prepared from: a C-contiguous array, or CSR for sparse rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.backends import check_centers
+    >>> check_centers([[0, 1], [2, 3]], np.float32).dtype
+    dtype('float32')
+    """
     points = centers if sp.issparse(centers) else np.asarray(centers)
     if points.ndim != 2 or points.shape[0] == 0:
         raise ValueError(f"centers must be a 2-D array with at least one row, not of shape {points.shape}")
@@ -36,7 +44,16 @@ def check_centers(centers: Any, dtype: DTypeLike, *, sparse: bool = False) -> An
 
 
 def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
-    """Compute W T for the rows `part` of a block; `weight` is None, one number per row, or a function of part and T."""
+    """Compute W T for the rows `part` of a block; `weight` is None, one number per row, or a function of part and T.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.backends import weighted
+    >>> weighted(np.ones((2, 1)), np.array([1.0, 2.0, 3.0]), slice(1, 3))
+    array([[2.],
+           [3.]])
+    """
     if weight is None:
         return T
     if callable(weight):
@@ -47,7 +64,19 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
 
 
 def check_weighted(U: Any, T: Any) -> None:
-    """Raise a ValueError if what a weight made of T, arrays or tensors, has another shape."""
+    """Raise a ValueError if what a weight made of T, arrays or tensors, has another shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.backends import check_weighted
+    >>> check_weighted(np.ones((5, 2)), np.zeros((5, 2)))
+    >>> try:
+    ...     check_weighted(np.ones(5), np.zeros((5, 2)))
+    ... except ValueError:
+    ...     print("refused")
+    refused
+    """
     if U.shape != T.shape:
         given, wanted = tuple(U.shape), tuple(T.shape)
         raise ValueError(f"weight gave an array of shape {given} for {len(T)} rows: it must give {wanted}")
@@ -81,6 +110,17 @@ class Tiles(ABC):
         Nanoseconds in which one core makes and uses an entry, by a fixed model; infinite where there is none.
     fits_half : bool
         Whether entries lie between 0 and 1, where 16 bits hold them, and `half_both` is fast.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.backends import check_centers, prepare
+    >>> from gyrfalcon.kernels import Gaussian
+    >>> Z = np.array([[0.0], [1.0]])
+    >>> tiles = prepare(Gaussian(1.0), check_centers(Z, np.float64))
+    >>> block = tiles.accept(np.array([[0.0]]))
+    >>> tiles.matmat(block, np.eye(2)).round(3)
+    array([[1.   , 0.607]])
     """
 
     worth_keeping = True

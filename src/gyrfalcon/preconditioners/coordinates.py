@@ -32,6 +32,19 @@ class Coordinates(ABC):
         Length of beta.
     least_penalty : float
         The smallest lambda that the precision of the tiles can tell from rounding; CG replaces smaller ones by it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Coordinates, Preconditioner
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> B = Preconditioner(KernelOperator("gaussian", X, X[:5]).centers_gram(), penalty=1e-3, n=100)
+    >>> isinstance(B, Coordinates), B.rank
+    (True, 5)
+    >>> alpha = np.arange(5.0)
+    >>> np.allclose(B.apply(B.invert(alpha)), alpha)
+    True
     """
 
     n: int

@@ -48,6 +48,21 @@ class Iterate:
         deviation of y if that is less (because y was not centered). Empty if the error is not estimated.
     preconditioner : str
         Name of the preconditioner, for the record; empty where there is no choice of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Preconditioner
+    >>> from gyrfalcon.solvers import conjugate_gradient
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> B = Preconditioner(K.centers_gram(), penalty=1e-3, n=500)
+    >>> iterates = list(conjugate_gradient(K, np.sin(X[:, 0]), B, 1e-3, max_iter=3, tol=0.0))
+    >>> [iterate.iteration for iterate in iterates], [iterate.passes for iterate in iterates]
+    ([1, 2, 3], [2, 3, 4])
+    >>> iterates[-1].coef().shape
+    (20,)
     """
 
     iteration: int
@@ -218,7 +233,23 @@ def coefficients(B: Coordinates, beta: Vectors, shape: tuple[int, ...]) -> Vecto
 
 
 class StateError(ValueError):
-    """A solver was given a state to resume from that is damaged, or belongs to another problem."""
+    """A solver was given a state to resume from that is damaged, or belongs to another problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Preconditioner
+    >>> from gyrfalcon.solvers import StateError, conjugate_gradient
+    >>> X = np.random.default_rng(0).standard_normal((50, 2))
+    >>> K = KernelOperator("gaussian", X, X[:5])
+    >>> B = Preconditioner(K.centers_gram(), penalty=1e-3, n=50)
+    >>> try:
+    ...     next(conjugate_gradient(K, X[:, 0], B, 1e-3, max_iter=3, tol=0.0, resume={}))
+    ... except StateError as error:
+    ...     print(str(error)[:34])
+    the state to resume from has no 'i
+    """
 
 
 def recall(state: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[Any]:

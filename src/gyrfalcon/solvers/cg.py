@@ -84,6 +84,21 @@ def conjugate_gradient(
     ------
     Iterate
         One for each iteration (with `resume`, first the resumed one), computed when it is requested.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Preconditioner
+    >>> from gyrfalcon.solvers import conjugate_gradient
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> y, penalty = np.sin(X[:, 0]), 1e-3
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> B = Preconditioner(K.centers_gram(), penalty=penalty, n=500)
+    >>> *_, last = conjugate_gradient(K, y, B, penalty, max_iter=50, tol=1e-12)
+    >>> left = K.sandwich(np.eye(20)) + penalty * 500 * K.centers_gram()
+    >>> np.allclose(last.coef(), np.linalg.solve(left, K.rmatmat(y)))
+    True
     """
     began, passes, done = time.perf_counter(), operator.passes, 0
     B = coordinates

@@ -42,6 +42,17 @@ def normal_equations(
     -------
     G : array of shape (M, M), symmetric
     c : array of shape (M, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import normal_equations
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> F = KernelOperator("gaussian", X, X[:20])
+    >>> G, c = normal_equations(F, np.sin(X[:, :1]))
+    >>> np.allclose(G, F.sandwich(np.eye(20))), c.shape
+    (True, (20, 1))
     """
     M, k = operator.shape[1], y.shape[1]
     G, c = np.zeros((M, M)), np.zeros((M, k))

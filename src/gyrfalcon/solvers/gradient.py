@@ -80,6 +80,19 @@ def gradient_descent(
     ------
     Iterate
         One for each iteration. Its residual is that of the iterate before: its own would take another pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import gradient_descent
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> B = Whitening(K.centers_gram(), 500)
+    >>> found = [one.residual for one in gradient_descent(K, np.sin(X[:, 0]), B, 1e-3, step="auto", max_iter=20)]
+    >>> bool(found[-1] < 0.1 * found[0])
+    True
     """
     began, passes = time.perf_counter(), operator.passes
     B = coordinates
@@ -167,6 +180,20 @@ def stochastic_gradient(
     ------
     Iterate
         One at the end of each epoch. Its residual is that of the epoch's mean gradient; ``passes`` counts epochs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import stochastic_gradient
+    >>> X = np.random.default_rng(0).standard_normal((500, 2))
+    >>> y = np.sin(X[:, 0])
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> B = Whitening(K.centers_gram(), 500)
+    >>> *_, last = stochastic_gradient(K, y, B, 1e-4, step="auto", batch_size=50, max_iter=20, random_state=0)
+    >>> bool(np.mean((K.matmat(last.coef()) - y) ** 2) < 0.1 * np.mean(y**2))
+    True
     """
     began, B = time.perf_counter(), coordinates
     whole = make_system(operator, y, B, penalty, weight)
@@ -265,6 +292,19 @@ def kernel_descent(
     Iterate
         One for each iteration. Its residual is that of the iterate before, |W^(1/2) (y - K_nn alpha - penalty n W^-1
         alpha)|.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import kernel_descent
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> y = np.sin(X[:, 0])
+    >>> K = KernelOperator("gaussian", X, X)
+    >>> plain = list(kernel_descent(K, y, step="auto", max_iter=20))
+    >>> faster = list(kernel_descent(K, y, step="auto", max_iter=20, nu=1.0))
+    >>> bool(faster[-1].residual < plain[-1].residual < plain[0].residual)
+    True
     """
     began, passes = time.perf_counter(), operator.passes
     n, columns = operator.shape
@@ -343,6 +383,18 @@ def largest_eigenvalue(
         As for `gradient_descent`.
     n_iter : int
         Largest number of passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import largest_eigenvalue
+    >>> X = np.random.default_rng(0).standard_normal((500, 3))
+    >>> K = KernelOperator("linear", X, X[:10])  # B'K'K B has the eigenvalues of X'X / n
+    >>> found = largest_eigenvalue(K, Whitening(K.centers_gram(), 500), penalty=0.0)
+    >>> bool(np.isclose(found, np.linalg.eigvalsh(X.T @ X / 500)[-1]))
+    True
     """
     n = operator.shape[0]
     system = make_system(operator, np.empty((n, 0)), coordinates, penalty, weight)

@@ -62,6 +62,18 @@ class KernelSystems:
         Number of each row's fold, from 0.
     weight : ndarray of shape (n,), or None
         Sample weights, the diagonal of W; positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.solvers import KernelSystems
+    >>> y = np.array([[3.0], [4.0]])
+    >>> both = KernelSystems(  # one target, two ridges
+    ...     targets=y, output=np.array([0, 0]), mu=np.array([0.1, 1.0]), left_out=np.array([-1, -1]),
+    ...     size=np.array([5.0, 5.0]),
+    ... )
+    >>> both.weighted(y) is y  # no weights
+    True
     """
 
     targets: Vectors
@@ -93,6 +105,14 @@ class KernelIterate(Iterate):
         K alpha of each column, as CG has updated it.
     n_active : int
         Columns that took part in the pass.
+
+    Examples
+    --------
+    See `kernel_cg`.
+
+    >>> from gyrfalcon.solvers import Iterate, KernelIterate
+    >>> issubclass(KernelIterate, Iterate)
+    True
     """
 
     values: Vectors = field(default_factory=lambda: np.empty((0, 0)), repr=False, compare=False)
@@ -119,6 +139,21 @@ def kernel_cg(
     ------
     KernelIterate
         One for each iteration. Its `coef` is alpha, of shape (n, c).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import KernelSystems, kernel_cg
+    >>> X = np.random.default_rng(0).standard_normal((100, 2))
+    >>> y = np.sin(X[:, :1])
+    >>> K = KernelOperator("gaussian", X, X)
+    >>> systems = KernelSystems(
+    ...     targets=y, output=np.array([0]), mu=np.array([0.1]), left_out=np.array([-1]), size=np.linalg.norm(y, axis=0)
+    ... )
+    >>> *_, last = kernel_cg(K, systems, None, max_iter=200, tol=1e-12)
+    >>> np.allclose(last.coef(), np.linalg.solve(K.matmat(np.eye(100)) + 0.1 * np.eye(100), y))
+    True
     """
     began, passes = time.perf_counter(), operator.passes
     n, columns = operator.shape

@@ -311,7 +311,17 @@ class Lloyd:
 
 
 def approach_bytes(operator: Operator, n_clusters: int) -> int:
-    """Return how much memory `approach` takes."""
+    """Return how much memory `approach` takes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import approach_bytes
+    >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> approach_bytes(KernelOperator("gaussian", X, X[:50]), n_clusters=3) > 0
+    True
+    """
     return 2 * operator.shape[0] * (n_clusters + _COORDINATES) * operator.dtype.itemsize
 
 

@@ -89,6 +89,20 @@ def feature_sums(
     -------
     G : ndarray of shape (rank, rank), Fortran order
     rhs : ndarray of shape (rank, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import feature_sums, nystrom_features
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> T = Whitening(K.centers_gram(), 200)
+    >>> G, rhs = feature_sums(K, T, np.ones((200, 1)))
+    >>> F = np.concatenate([block for _, block in nystrom_features(K, T)], axis=1)
+    >>> np.allclose(np.triu(G), np.triu(F @ F.T)), np.allclose(rhs[:, 0], F.sum(axis=1))
+    (True, True)
     """
     rank = whitening.rank
     G, rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]), order="F")
@@ -107,7 +121,20 @@ def feature_sums(
 
 
 def features_of(operator: Operator, whitening: Whitening, points: Any) -> Vectors:
-    """Return the features of a few rows, of shape (rank, b)."""
+    """Return the features of a few rows, of shape (rank, b).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import features_of
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> F = features_of(K, Whitening(K.centers_gram(), 200), X[:20])  # of the centers: their products are the kernel
+    >>> np.allclose(F.T @ F, K.centers_gram())
+    True
+    """
     root_n = np.sqrt(whitening.n)
     parts = [whitening.apply_transpose(K.T.astype(np.float64)) * root_n for _, K in operator.on(points).blocks()]
     return np.hstack(parts) if parts else np.zeros((whitening.rank, 0))
@@ -122,6 +149,17 @@ def row_squares(operator: Operator, V: Vectors, n_threads: int) -> Vectors:
         K, of shape (n, M).
     V : ndarray of shape (M, r)
     n_threads : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import row_squares
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> V = np.eye(20)[:, :3]
+    >>> np.allclose(row_squares(K, V, n_threads=1), (K.matmat(V) ** 2).sum(axis=1))
+    True
     """
     out = np.empty(operator.shape[0])
     for at, squares in row_square_blocks(operator, V, n_threads):

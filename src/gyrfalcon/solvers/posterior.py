@@ -110,6 +110,18 @@ def posterior_of(features: Vectors, path: RidgePath, penalty: float, missed: flo
         Positive.
     missed : float
         The mean of what the centers cannot represent of k(x, x), as `missed_by` finds it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import nystrom_path, posterior_of
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> path = nystrom_path(K, np.sin(X[:, 0]), Whitening(K.centers_gram(), 200))
+    >>> type(posterior_of(path.features(), path, penalty=1e-3)).__name__
+    'Posterior'
     """
     s, raised = path.eigenvalues, penalty + missed / path.n_counted
     features *= np.sqrt(s / (s + raised * path.n))
@@ -132,6 +144,21 @@ def missed_by(path: RidgePath, kernel: Kernel, rows: Rows, weight: NDArray[Any] 
         All rows of the problem, in float64.
     weight : ndarray of shape (n,), optional
         Sample weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import missed_by, nystrom_path
+    >>> X = np.random.default_rng(0).standard_normal((200, 2))
+    >>> missed = []
+    >>> for M in (5, 50):
+    ...     K = KernelOperator("gaussian", X, X[:M])
+    ...     path = nystrom_path(K, X[:, 0], Whitening(K.centers_gram(), 200))
+    ...     missed.append(missed_by(path, K.kernel, K.rows, None))
+    >>> bool(0 < missed[1] < missed[0] < 1)  # more centers miss less
+    True
     """
     diagonal = kernel_diagonal(kernel, rows)
     total = float(diagonal.sum() if weight is None else diagonal @ weight)

@@ -54,6 +54,18 @@ class Components:
         Largest norm of H v - s v, relative to the largest eigenvalue; 0 for a direct solve.
     passes : int
         Passes over the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import principal_components
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> K = KernelOperator("linear", X, X[:10])
+    >>> found = principal_components(K, Whitening(K.centers_gram(), 200))
+    >>> found.vectors.shape, found.passes
+    ((3, 3), 1)
     """
 
     eigenvalues: Vectors
@@ -117,6 +129,19 @@ def largest_components(
         Residual, relative to the largest eigenvalue, at which iterations end; the error of an eigenvalue is its square.
     random_state : RandomState
         Generator of the first block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import largest_components, principal_components
+    >>> X = np.random.default_rng(0).standard_normal((300, 2))
+    >>> K = KernelOperator("gaussian", X, X[:50])
+    >>> T = Whitening(K.centers_gram(), 300)
+    >>> few = largest_components(K, T, 2, tol=1e-6, random_state=np.random.RandomState(0))
+    >>> np.allclose(few.eigenvalues, principal_components(K, T).eigenvalues[:2])
+    True
     """
     rank, columns = whitening.rank, krylov_block(n_components)
     found = components_of_centers(operator, whitening, min(rank, columns - _RANDOM), random_state).vectors
@@ -133,6 +158,18 @@ def components_of_centers(
     ----------
     operator, whitening, n_components, random_state
         As for `largest_components`. The rows of the operator are not read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import components_of_centers
+    >>> X = np.random.default_rng(0).standard_normal((300, 2))
+    >>> K = KernelOperator("gaussian", X, X[:50])
+    >>> found = components_of_centers(K, Whitening(K.centers_gram(), 300), 2, np.random.RandomState(0))
+    >>> found.vectors.shape[1], K.passes
+    (2, 0)
     """
     some = operator.centers[:: -(-operator.shape[1] // _ENOUGH_CENTERS)]
     start = random_state.standard_normal((whitening.rank, n_components))

@@ -72,6 +72,16 @@ class RidgePath:
         s.
     n, n_counted : int
         Number of rows, and of rows with a positive weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon.solvers import exact_path
+    >>> path = exact_path(np.eye(2), np.array([3.0, 6.0]))
+    >>> path.n, path.eigenvalues
+    (2, array([1., 1.]))
+    >>> float(path.degrees_of_freedom(0.5))  # two directions, each by 1 / (1 + 2 * 0.5)
+    1.0
     """
 
     def __init__(

@@ -75,6 +75,19 @@ class RowSample:
     y : ndarray of shape (s, k)
     weight : ndarray of shape (s,)
         Weights with which sums over the sample estimate sums over all rows.
+
+    Examples
+    --------
+    See `two_level_cg`.
+
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.solvers import RowSample
+    >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> some = KernelOperator("gaussian", X[:200], X[:20])
+    >>> sample = RowSample(some, np.sin(X[:200, :1]), np.full(200, 1000 / 200))
+    >>> float(sample.weight.sum())
+    1000.0
     """
 
     operator: Operator
@@ -114,6 +127,22 @@ def two_level_cg(
         One for each iteration on all rows. `Iterate.passes` counts those over the sample as parts of a pass,
         `Iterate.ratio` is the share of each residual that the steps on the sample have left, and there is no condition
         number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Preconditioner
+    >>> from gyrfalcon.solvers import RowSample, two_level_cg
+    >>> X = np.random.default_rng(0).standard_normal((2000, 2))
+    >>> y, penalty = np.sin(X[:, 0]), 1e-4
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> sample = RowSample(K.on(X[:400]), y[:400, None], np.full(400, 2000 / 400))
+    >>> B = Preconditioner(K.centers_gram(), penalty=penalty, n=2000)
+    >>> *_, last = two_level_cg(K, y, sample, B, penalty, max_iter=20, tol=1e-10, enough=0.0)
+    >>> left = K.sandwich(np.eye(20)) + penalty * 2000 * K.centers_gram()
+    >>> np.allclose(last.coef(), np.linalg.solve(left, K.rmatmat(y)))
+    True
     """
     began, done = time.perf_counter(), 0
     B, (n, M), penalty = coordinates, operator.shape, max(penalty, coordinates.least_penalty)
