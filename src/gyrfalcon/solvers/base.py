@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,6 +200,18 @@ class System:
             V, C = np.hstack([v, -alpha]), np.hstack([np.zeros_like(chosen), chosen])
         s = self.operator.sandwich(V, Shifted(self.Y, self.weight, C))
         return s[:, :k], self.B.backward(s[:, k:], halfway, -self.penalty)
+
+
+class SquareOperator(Protocol):
+    """The part of an operator K_nn that `kernel_cg` and `kernel_descent` use."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def passes(self) -> int: ...
+    def matmat(self, V: NDArray[Any]) -> NDArray[Any]: ...
 
 
 def make_system(

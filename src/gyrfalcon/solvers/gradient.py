@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .._utils.checks import integer, optional, positive
 from ..operators import Operator
 from ..preconditioners import Coordinates
-from .base import Iterate, System, Vectors, coefficients, make_system, sizes
+from .base import Iterate, SquareOperator, System, Vectors, coefficients, make_system, sizes
 from .lanczos import lanczos
 
 Step = float | Literal["auto"]
@@ -34,18 +34,6 @@ check_step = optional(positive('"auto" or a finite number greater than 0'), "aut
 
 _BELOW = 0.95  # share of the largest eigenvalue that ten passes find at least, for the nu-method
 _GROWTH = 10.0  # factor of growth of the residual that rounding and the noise of mini-batches do not explain
-
-
-class SquareOperator(Protocol):
-    """The part of an operator K_nn that `kernel_descent` uses."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def passes(self) -> int: ...
-    def matmat(self, V: NDArray[Any]) -> NDArray[Any]: ...
 
 
 def gradient_descent(
@@ -84,14 +72,12 @@ def gradient_descent(
     Examples
     --------
     >>> import numpy as np
-    >>> from gyrfalcon import KernelOperator
-    >>> from gyrfalcon.preconditioners import Whitening
-    >>> from gyrfalcon.solvers import gradient_descent
+    >>> from gyrfalcon import KernelOperator, preconditioners, solvers
     >>> X = np.random.default_rng(0).standard_normal((500, 2))
-    >>> K = KernelOperator("gaussian", X, X[:20])
-    >>> B = Whitening(K.centers_gram(), 500)
-    >>> found = [one.residual for one in gradient_descent(K, np.sin(X[:, 0]), B, 1e-3, step="auto", max_iter=20)]
-    >>> bool(found[-1] < 0.1 * found[0])
+    >>> K, y = KernelOperator("gaussian", X, X[:20]), np.sin(X[:, 0])
+    >>> B = preconditioners.Whitening(K.centers_gram(), 500)
+    >>> first, *_, last = solvers.gradient_descent(K, y, B, 1e-3, step="auto", max_iter=20)
+    >>> bool(last.residual < 0.1 * first.residual)
     True
     """
     began, passes = time.perf_counter(), operator.passes
@@ -184,14 +170,11 @@ def stochastic_gradient(
     Examples
     --------
     >>> import numpy as np
-    >>> from gyrfalcon import KernelOperator
-    >>> from gyrfalcon.preconditioners import Whitening
-    >>> from gyrfalcon.solvers import stochastic_gradient
+    >>> from gyrfalcon import KernelOperator, preconditioners, solvers
     >>> X = np.random.default_rng(0).standard_normal((500, 2))
-    >>> y = np.sin(X[:, 0])
-    >>> K = KernelOperator("gaussian", X, X[:20])
-    >>> B = Whitening(K.centers_gram(), 500)
-    >>> *_, last = stochastic_gradient(K, y, B, 1e-4, step="auto", batch_size=50, max_iter=20, random_state=0)
+    >>> K, y = KernelOperator("gaussian", X, X[:20]), np.sin(X[:, 0])
+    >>> B, settings = preconditioners.Whitening(K.centers_gram(), 500), {"step": "auto", "batch_size": 50}
+    >>> *_, last = solvers.stochastic_gradient(K, y, B, 1e-4, max_iter=20, random_state=0, **settings)
     >>> bool(np.mean((K.matmat(last.coef()) - y) ** 2) < 0.1 * np.mean(y**2))
     True
     """
@@ -296,14 +279,11 @@ def kernel_descent(
     Examples
     --------
     >>> import numpy as np
-    >>> from gyrfalcon import KernelOperator
-    >>> from gyrfalcon.solvers import kernel_descent
+    >>> from gyrfalcon import KernelOperator, solvers
     >>> X = np.random.default_rng(0).standard_normal((100, 2))
-    >>> y = np.sin(X[:, 0])
-    >>> K = KernelOperator("gaussian", X, X)
-    >>> plain = list(kernel_descent(K, y, step="auto", max_iter=20))
-    >>> faster = list(kernel_descent(K, y, step="auto", max_iter=20, nu=1.0))
-    >>> bool(faster[-1].residual < plain[-1].residual < plain[0].residual)
+    >>> K, y = KernelOperator("gaussian", X, X), np.sin(X[:, 0])
+    >>> first, *_, last = solvers.kernel_descent(K, y, step="auto", max_iter=20, nu=1.0)
+    >>> bool(last.residual < 0.1 * first.residual)
     True
     """
     began, passes = time.perf_counter(), operator.passes
@@ -387,12 +367,10 @@ def largest_eigenvalue(
     Examples
     --------
     >>> import numpy as np
-    >>> from gyrfalcon import KernelOperator
-    >>> from gyrfalcon.preconditioners import Whitening
-    >>> from gyrfalcon.solvers import largest_eigenvalue
+    >>> from gyrfalcon import KernelOperator, preconditioners, solvers
     >>> X = np.random.default_rng(0).standard_normal((500, 3))
     >>> K = KernelOperator("linear", X, X[:10])  # B'K'K B has the eigenvalues of X'X / n
-    >>> found = largest_eigenvalue(K, Whitening(K.centers_gram(), 500), penalty=0.0)
+    >>> found = solvers.largest_eigenvalue(K, preconditioners.Whitening(K.centers_gram(), 500), penalty=0.0)
     >>> bool(np.isclose(found, np.linalg.eigvalsh(X.T @ X / 500)[-1]))
     True
     """

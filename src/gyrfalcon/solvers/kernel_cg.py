@@ -27,8 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Iterate, Vectors, signals
-from .gradient import SquareOperator
+from .base import Iterate, SquareOperator, Vectors, signals
 
 _REFRESH = 10  # iterations between computations of the true residual
 _ADRIFT = 0.5  # difference of the true and the updated residual, relative to the true one, that only rounding explains

@@ -61,6 +61,22 @@ class Clustering:
     farthest : float
         The largest squared distance of a row of positive weight to its centroid, including what the centers miss; 0 if
         that is rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import Lloyd, features_of
+    >>> X = np.array([[0.0], [0.2], [5.0], [5.2]])
+    >>> K = KernelOperator("gaussian", X, X)
+    >>> T = Whitening(K.centers_gram(), 4)
+    >>> lloyd = Lloyd(K, T, features_of(K, T, X[:2]), 2, np.ones(4))
+    >>> while lloyd.running:
+    ...     lloyd.step()
+    >>> found = lloyd.best  # a Clustering
+    >>> found.counts, found.converged
+    (array([2., 2.]), True)
     """
 
     centroids: Vectors
@@ -351,6 +367,21 @@ def approach(
     Returns
     -------
     ndarray of shape (rank, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import approach, features_of
+    >>> X = np.concatenate([np.linspace(0, 1, 50), np.linspace(5, 6, 50)])[:, None]
+    >>> K = KernelOperator("gaussian", X, X[::10])
+    >>> T = Whitening(K.centers_gram(), 100)
+    >>> start = features_of(K, T, X[[0, 99]])
+    >>> found = approach(K, T, start, np.ones(100), None, 1e-4, 10, np.random.RandomState(0))
+    >>> means = np.stack([features_of(K, T, part).mean(axis=1) for part in (X[:50], X[50:])], axis=1)
+    >>> np.allclose(found, means, atol=0.02)
+    True
     """
     n, rank = operator.shape[0], whitening.rank
     if not rank:  # the kernel is zero

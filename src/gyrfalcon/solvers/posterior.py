@@ -209,6 +209,21 @@ def leave_one_out_scores(
         Infinite where a row is fitted exactly whatever its y, and where there is no other row to measure it from.
     excess : ndarray of shape (k,)
         Mean square of the distance of what is predicted from the solution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gyrfalcon import KernelOperator
+    >>> from gyrfalcon.preconditioners import Whitening
+    >>> from gyrfalcon.solvers import leave_one_out_scores, nystrom_path
+    >>> random = np.random.default_rng(0)
+    >>> X = random.standard_normal((300, 2))
+    >>> y = np.sin(X[:, :1]) + 0.1 * random.standard_normal((300, 1))
+    >>> K = KernelOperator("gaussian", X, X[:20])
+    >>> path = nystrom_path(K, y, Whitening(K.centers_gram(), 300))
+    >>> scores, _ = leave_one_out_scores(path.features(), path, 1e-3, K, y, None)
+    >>> scores.shape, bool((scores >= 0).all())
+    ((300, 1), True)
     """
     coef, mu = path.feature_coefficients(penalty), penalty * path.n
     raised = penalty + missed / path.n_counted
