@@ -185,11 +185,10 @@ def write(predictions: Written, name: str) -> int:
 class Predictions:
     """The predictions for rows, made block by block as they are iterated over, once.
 
-    Blocks of a source have `block_rows` rows, by default enough that the fixed cost of a block does not matter. Columns
-    are named `names`, by default after the prediction or the classes. `n` is the number of rows of X, `first` holds the
-    predictions for the first block, and `written` counts the rows that were iterated over. Predictions begin at row
-    `start`, a multiple of `block_rows`. With `tables`, and where columns are not numbers, the model is given tables
-    with the types of the columns, in which those in `as_text` are text.
+    Blocks of a source have `block_rows` rows, by default enough that the fixed cost of a block does not matter. `n` is
+    the number of rows of X, `first` holds the predictions for the first block, and `written` counts the rows that were
+    iterated over. Predictions begin at row `start`, a multiple of `block_rows`. With `tables`, and where columns are
+    not numbers, the model is given tables with the types of the columns, in which those in `as_text` are text.
     """
 
     def __init__(
@@ -199,7 +198,6 @@ class Predictions:
         method: str = "predict",
         *,
         block_rows: int | None = None,
-        names: Sequence[str] | None = None,
         start: int = 0,
         tables: bool = False,
         as_text: Collection[str] = (),
@@ -226,7 +224,6 @@ class Predictions:
         self.classes = classes if isinstance(classes, np.ndarray) else None  # several outputs have lists of classes
         self.method, self._model = method, model
         self.written = 0
-        self._names = names
         # names were checked above, and the blocks of a source are arrays, which have none
         self._rest = _predict_blocks(predict, read, method, ignore_names=rows is not None and not tables)
         self.first = next(self._rest)
@@ -242,9 +239,7 @@ class Predictions:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
-        if self._names is not None:
-            return list(self._names)
+        """Names of the columns, after the prediction or the classes."""
         if isinstance(self._model, WithInterval):
             return self._model.names(self.first)
         if self.first.ndim == 1:
