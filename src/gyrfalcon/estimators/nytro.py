@@ -146,6 +146,11 @@ class NytroRegressor(KernelRegressor):
         check_parameters(
             self.get_params(deep=False), solver=one_of("gd", "cg", "sgd"), step=STEP_OR_NONE, batch_size=integer(1)
         )
+        if self.solver == "cg" and self.step is not None:
+            raise ValueError(
+                f'step={self.step!r} is for solver="gd" and solver="sgd": conjugate gradient finds its own: '
+                "leave step=None"
+            )
         patience = NoImprovement(self.n_iter_no_change, self.min_decrease) if self.early_stopping else None
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping else None

@@ -279,6 +279,10 @@ def test_a_step_that_diverges_with_mini_batches():
     [
         ({"solver": "direct"}, "solver='direct' must be one of 'gd', 'cg', 'sgd'"),
         ({"step": -1.0}, "step=-1.0"),
+        (
+            {"solver": "cg", "step": 0.5},
+            'step=0.5 is for solver="gd" and solver="sgd": conjugate gradient finds its own',
+        ),
         ({"min_decrease": -0.1}, "min_decrease=-0.1"),
         ({"n_iter_no_change": 0}, "n_iter_no_change=0"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
