@@ -612,7 +612,7 @@ def test_tf32_is_the_matrix_of_rounded_points(monkeypatch, name):
     found = all_products(there, V, U, w)
     exact = KernelOperator(kernel, *(round_to_tf32(one).astype(np.float64) for one in (X, Z)))
     assert_alike(found, all_products(exact, V, U, w), TOLERANCE[np.float32])
-    np.testing.assert_allclose(there.centers_gram(np.float64), exact.centers_gram(), rtol=1e-12)
+    np.testing.assert_allclose(there.centers_gram(np.float64), exact.centers_gram(), rtol=1e-12, atol=1e-300)
     assert_alike([there.on(X[:100]).matmat(V)], [exact.matmat(V)[:100]], TOLERANCE[np.float32])
     rounds = as_in_tf32(monkeypatch)
     for one, same in zip(all_products(there, V, U, w), found, strict=True):
@@ -875,3 +875,114 @@ def test_float64_is_slow_on_devices_for_games(cuda, monkeypatch, recwarn, capabi
     for warning in recwarn.list:
         assert str(warning.message).startswith("cuda:0 computes in float64 at 1/32 of its speed in float32")
         assert warning.filename == __file__
+
+
+# ---- sparse rows -----------------------------------------------------------------------------------------------------
+
+
+def sparse_problem(dtype, density=0.05):
+    import scipy.sparse as sp
+
+    X = sp.random(300, 200, density=density, format="csr", random_state=0, dtype=dtype)
+    X.data -= dtype(0.4)
+    Z = sp.csr_array(X[:15])
+    assert density > 0.1 or len(np.unique(Z.indices)) < 200  # rows have values where no center has any
+    rng = np.random.default_rng(0)
+    return sp.csr_array(X), Z, rng.standard_normal((15, 2)), rng.standard_normal((300, 2)), rng.random(300)
+
+
+CSR_KERNELS = {
+    "gaussian": Gaussian(1.5),
+    "scales": Gaussian(np.linspace(1, 2, 200)),
+    "matern": Matern(2.0, nu=2.5),
+    "linear": Linear(),
+    "sum": 0.5 * Gaussian(1.5) * Polynomial(2, 0.1) + Linear(),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("name", CSR_KERNELS)
+def test_sparse_rows_stay_sparse(cuda, monkeypatch, name, dtype):
+    X, Z, V, U, w = sparse_problem(dtype)
+    monkeypatch.setattr(_lanes.SparseColumns, "positions", lambda columns, rows: out_of_memory())  # makes them dense
+    monkeypatch.setattr(torch_tiles.SparseColumns, "dense", lambda columns, rows: _dense(columns, rows))
+    for device in (TWO, "cpu"):
+        there = DeviceOperator(CSR_KERNELS[name], X, Z, device=device)
+        there.block_size = 64
+        expected = all_products(KernelOperator(CSR_KERNELS[name], X, Z), V, U, w)
+        assert_alike(all_products(there, V, U, w), expected, 5 * TOLERANCE[dtype])
+    np.testing.assert_allclose(
+        there.centers_gram(), KernelOperator(CSR_KERNELS[name], Z, Z).matmat(np.eye(15)), atol=1e-5
+    )
+
+
+def _dense(columns, rows):
+    return np.hstack([rows.toarray()[:, columns.columns], np.zeros((rows.shape[0], 2), rows.dtype)])
+
+
+def test_which_sparse_rows_are_made_dense():
+    X, Z, V, U, w = sparse_problem(np.float64)
+    for kernel in (Laplacian(2.0), Gaussian(0.01), ArcCosine(), CallableKernel(lambda A, B: A @ B.T)):
+        there = DeviceOperator(kernel, X, Z, device="cpu")
+        assert not there._columns.stays_csr
+        expected = all_products(KernelOperator(kernel, X, Z), V, U, w)
+        assert_alike(all_products(there, V, U, w), expected, 1e-12)
+    crowded, few, *_ = sparse_problem(np.float64, density=0.4)
+    assert not DeviceOperator("gaussian", crowded, few, device="cpu")._columns.stays_csr
+
+
+def test_sparse_blocks_are_taken_apart(cuda, monkeypatch):
+    """A product that does not come back is made again from a part of the rows."""
+    X, Z, V, U, w = sparse_problem(np.float64)
+    expected = KernelOperator("gaussian", X, Z).sandwich(V, Rowwise(curve, U, w))
+    there = DeviceOperator("gaussian", X, Z, device=TWO)
+    assert there._columns.stays_csr
+    products = _lanes.chunked_products
+    monkeypatch.setattr(_lanes, "chunked_products", lambda K, U: products(K, U) if len(K) <= 64 else out_of_memory())
+    assert_alike([there.sandwich(V, Rowwise(curve, U, w))], [expected], 1e-12)
+
+
+# ---- blocks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_blocks_come_in_order_from_several_devices(cuda, keeps):
+    X, Z, V, U, _ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there._may_keep, there.block_size = keeps, 400
+    there.matmat(V)
+    assert (there._kept is not None) == keeps
+    expected = KernelOperator(KERNEL, X, Z).matmat(np.eye(20))
+    there.block_size, cuda.room, stop = 300, 130, 0
+    for at, K in there.blocks():
+        assert at.start == stop
+        np.testing.assert_allclose(K, expected[at], rtol=0, atol=2e-6)
+        stop = at.stop
+        there.rmatmat(U)  # a product between two blocks
+    assert stop == len(X)
+    assert there.block_size <= 130
+
+
+def test_blocks_give_up_rows_that_stay(cuda, monkeypatch):
+    X, Z, V, *_ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=TWO)
+    there.matmat(V)
+
+    def crowded(tile, X):
+        return out_of_memory() if there._kept is not None else tile(X)
+
+    there._tiles = [(device, partial(crowded, tile)) for device, tile in there._tiles]
+    found = np.concatenate([K for _, K in there.blocks()])
+    assert there._kept is None
+    np.testing.assert_allclose(found, KernelOperator(KERNEL, X, Z).matmat(np.eye(20)), rtol=0, atol=2e-6)
+
+
+def test_the_next_block_is_launched_before_the_last_product_is_there(cuda, monkeypatch):
+    X, Z, V, *_ = problem()
+    there = DeviceOperator(KERNEL, X, Z, device="cuda:0")
+    there.block_size, order = 500, []
+    image, array = _lanes.Lane.image, Fetched.array
+    monkeypatch.setattr(_lanes.Lane, "image", lambda lane, K: (order.append("launch"), image(lane, K))[1])
+    monkeypatch.setattr(Fetched, "array", lambda fetched: (order.append("wait"), array(fetched))[1])
+    there.matmat(V)
+    assert order == ["launch", "launch", "wait", "launch", "wait", "wait"]

@@ -1,12 +1,13 @@
 """Tiles of K in PyTorch, on any of its devices: a formula for each named kernel, found by the kernel's type.
 
-Rows come as dense tensors. Sparse rows are made dense in the columns that the centers have; what a row has elsewhere
-matters by its norm alone, which is kept in two more columns (`SparseColumns`): the centers are 0 there.
+Rows come as dense tensors, or as `CsrRows` where a product of sparse rows is all that a kernel needs. Other sparse
+rows are made dense in the columns that the centers have; what a row has elsewhere matters by its norm alone, which is
+kept in two more columns (`SparseColumns`): the centers are 0 there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from .._utils.devices import import_torch
 from .._utils.precision import matmul_precision
-from .._utils.sparse import canonical
 from ..kernels import (
     ArcCosine,
+    CallableKernel,
     Constant,
     Gaussian,
     Kernel,
@@ -29,9 +30,10 @@ from ..kernels import (
     Sigmoid,
     Sum,
 )
-from .base import check_indices
+from ..kernels.features import FeatureMap
+from .sparse_tensors import CsrRows, SparseColumns, silence_warnings
 
-__all__ = ["SparseColumns", "centered", "expands", "prepare", "uncentered", "unit_rows"]
+__all__ = ["MakeTile", "centered", "expands", "prepare", "sparse_columns", "uncentered", "unit_rows"]
 
 Array = NDArray[Any]
 Tensor = Any
@@ -43,6 +45,9 @@ _LARGEST_EXPANSION = 32.0
 _FARTHEST_EXPANSION = 256.0
 # Kinds of devices whose cdist makes a tensor of the differences in all features, d times as large as a tile
 _ONE_FEATURE_AT_A_TIME = {"mps"}
+# Kinds of devices that multiply sparse tensors, and the share of numbers that are not 0 up to which this is faster
+_CSR_ON = {"cpu", "cuda"}
+_CSR_SHARE = 0.1
 
 
 # ---- profiles, which write into their argument -----------------------------------------------------------------------
@@ -98,6 +103,20 @@ _PROFILES: dict[type[Kernel], Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+# Activations of random features, which write into their argument
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cos": lambda F: F.cos_(),
+    "sin": lambda F: F.sin_(),
+    "relu": lambda F: F.relu_(),
+    "step": lambda F: F.gt_(0),
+    "tanh": lambda F: F.tanh_(),
+    "sigmoid": lambda F: F.sigmoid_(),
+    "softplus": lambda F: F.copy_(F.logaddexp(F.new_zeros(()))),
+    "erf": lambda F: F.erf_(),
+    "identity": lambda F: F,
+}
+
+
 # ---- tiles -----------------------------------------------------------------------------------------------------------
 
 
@@ -116,11 +135,37 @@ def prepare(
         return lambda X: first(X).mul_(second(X))
     if type(kernel) is Constant:
         return lambda X: X.new_full((X.shape[0], len(centers)), float(kernel.value))
+    if isinstance(kernel, CallableKernel) and isinstance(kernel.function, FeatureMap) and columns is None:
+        return _features(kernel.function, centers, device) or _by_numpy(kernel, centers, device, columns)
     if type(kernel) not in _PROFILES:
         return _by_numpy(kernel, centers, device, columns)
+    if columns is not None and columns.stays_csr:
+        return _prepare_csr(kernel, centers, device, columns)
     if tf32 and kernel.geometry in _IN_TF32 and np.ptp(scale := _scaling(kernel, centers, columns)) == 0:
         return _IN_TF32[kernel.geometry](kernel, centers, device, float(scale[0]) ** 2)
     return _GEOMETRIES[kernel.geometry](kernel, centers, device, columns)
+
+
+def _features(features: FeatureMap, weights: Array, device: Any) -> MakeTile | None:
+    """Make tiles of random features; None if an activation is a function that is known to NumPy alone."""
+    torch = import_torch()
+    if not all(isinstance(name, str) for name, _ in features.activations):
+        return None
+    transposed, offset, scale = (
+        torch.from_numpy(np.ascontiguousarray(part, dtype=weights.dtype)).to(device)
+        for part in (weights.T, features.offset, features.scale)
+    )
+
+    def tile(X: Tensor) -> Tensor:
+        with matmul_precision():
+            F = torch.addmm(offset, X, transposed)
+        start = 0
+        for name, count in features.activations:
+            _ACTIVATIONS[name](F[:, start : start + count])
+            start += count
+        return F.mul_(scale)
+
+    return tile
 
 
 def _by_numpy(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns | None) -> MakeTile:
@@ -192,6 +237,8 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
     Z, scaled = centered(kernel, centers, device, columns)
     if not expands(kernel, centers, columns):
         return lambda X: profile(kernel, _differences(torch, scaled(X), Z, 2))
+    if isinstance(kernel, Gaussian):
+        return _gaussian_tile(Z, scaled)
     transposed, norms = Z.T.contiguous(), Z.square().sum(dim=1)
 
     def tile(X: Tensor) -> Tensor:
@@ -199,6 +246,25 @@ def _distance(kernel: Kernel, centers: Array, device: Any, columns: SparseColumn
         with matmul_precision():
             s = torch.addmm(norms, X, transposed, alpha=-2.0)
         return profile(kernel, s.add_(X.square().sum(dim=1)[:, None]).clamp_(min=0.0))
+
+    return tile
+
+
+def _gaussian_tile(Z: Tensor, scaled: MakeTile) -> MakeTile:
+    """Return the function that computes exp(x'z - |z|^2 / 2 - |x|^2 / 2) for scaled centers.
+
+    A tile is written three times and read twice less often than by steps: |x|^2 is one more feature of the product. The
+    exponent is not bounded by 0, so that entries may exceed 1 by as much as rounding makes others smaller.
+    """
+    torch = import_torch()
+    norms = Z.square().sum(dim=1).mul_(-0.5)
+    beside = torch.cat([Z, torch.ones_like(norms)[:, None]], dim=1).T.contiguous()
+
+    def tile(X: Tensor) -> Tensor:
+        X = scaled(X)
+        X = torch.cat([X, X.square().sum(dim=1, keepdim=True).mul_(-0.5)], dim=1)
+        with matmul_precision():
+            return torch.addmm(norms, X, beside).exp_()
 
     return tile
 
@@ -307,51 +373,50 @@ _GEOMETRIES: dict[str, Callable[[Kernel, Array, Any, SparseColumns | None], Make
 # ---- sparse rows -----------------------------------------------------------------------------------------------------
 
 
-class SparseColumns:
-    """The columns in which sparse rows are made dense, for a resolved kernel and CSR centers.
+def sparse_columns(kernel: Kernel, centers: Any, devices: Sequence[Any]) -> SparseColumns:
+    """Choose the columns of sparse rows that are copied, and whether the rows stay CSR there.
 
-    They are the columns of the centers, and two for the euclidean norm and the 1-norm of a row's values in all others.
-    All columns are kept where the kernel has a scale for each of them, or no formula in this module.
+    They do for kernels of inner products, and of distances that can be expanded without the centers' mean, if the
+    centers are sparse enough.
     """
+    columns = SparseColumns(centers, all_columns=_needs_all_columns(kernel, centers.shape[1]))
+    sparse = centers.nnz <= _CSR_SHARE * centers.shape[0] * (columns.width - 2)
+    if sparse and all(device.type in _CSR_ON for device in devices):
+        columns.stays_csr = _takes_csr(kernel, columns.dense(centers), columns)
+    if columns.stays_csr:
+        silence_warnings()
+    return columns
 
-    def __init__(self, kernel: Kernel, centers: Any) -> None:
-        self.n_features = d = centers.shape[1]
-        self._all = _needs_all_columns(kernel, d)
-        self.columns = np.arange(d) if self._all else np.unique(centers.indices)
-        self.width = len(self.columns) + 2
-        self._seen = np.zeros(d, dtype=bool)
-        self._seen[self.columns] = True
 
-    def scaling(self, kernel: Kernel) -> Array:
-        """Return the factor of each dense column for a kernel: of the norms only the one that it is a function of."""
-        scale = kernel.scaling(self.n_features)
-        beyond = np.array([0.0, scale[0]] if kernel.geometry == "manhattan" else [scale[0], 0.0])
-        return np.concatenate([scale[self.columns], beyond])
+def _takes_csr(kernel: Kernel, points: Array, columns: SparseColumns) -> bool:
+    if isinstance(kernel, Sum | Product):
+        return all(_takes_csr(operand, points, columns) for operand in (kernel.k1, kernel.k2))
+    if type(kernel) not in _PROFILES:
+        return type(kernel) is Constant
+    if kernel.geometry == "distance":
+        return _expands(kernel, points.astype(np.float64), 0.0, columns.scaling(kernel))
+    return kernel.geometry == "dot"
 
-    def positions(self, rows: Any) -> tuple[Array, Array]:
-        """Return distinct positions in a flattened array of shape (b, width), and the values of CSR rows there."""
-        check_indices(rows)
-        rows = canonical(rows)
-        b = rows.shape[0]
-        of = np.repeat(np.arange(b), np.diff(rows.indptr))
-        seen = self._seen[rows.indices]
-        at = of[seen] * self.width + np.searchsorted(self.columns, rows.indices[seen])
-        values = rows.data[seen]
-        if seen.all():
-            return at, values
-        others, of = rows.data[~seen].astype(np.float64), of[~seen]
-        squares = np.sqrt(np.bincount(of, weights=np.square(others), minlength=b))
-        sizes = np.bincount(of, weights=np.abs(others), minlength=b)
-        ends = np.arange(b) * self.width + self.width
-        norms = np.concatenate([squares, sizes]).astype(rows.dtype)
-        return np.concatenate([at, ends - 2, ends - 1]), np.concatenate([values, norms])
 
-    def dense(self, rows: Any) -> Array:
-        """Return CSR rows as an array of shape (b, width)."""
-        at, values = self.positions(rows)
-        out = np.zeros((rows.shape[0], self.width), dtype=rows.dtype)
-        out.reshape(-1)[at] = values
-        return out
+def _prepare_csr(kernel: Kernel, centers: Array, device: Any, columns: SparseColumns) -> Callable[[CsrRows], Tensor]:
+    """Return the function that computes a tile for `CsrRows`; a product of sparse rows with dense centers."""
+    torch = import_torch()
+    scale = columns.scaling(kernel)
+    *each, beyond, _ = np.square(scale)
+    squared = np.array(each)
+    Z = centers[:, :-2]
+    transposed = torch.from_numpy(np.ascontiguousarray((Z * squared).T, dtype=centers.dtype)).to(device)
+    profile = _PROFILES[type(kernel)]
+    if kernel.geometry == "dot":
+        return lambda X: profile(kernel, X.product(transposed))
+    norms = torch.from_numpy(np.square(centers * scale).sum(axis=1).astype(centers.dtype)).to(device)
+    squared_scale = torch.from_numpy(squared.astype(centers.dtype)).to(device)
+
+    def tile(X: CsrRows) -> Tensor:
+        s = X.product(transposed).mul_(-2.0).add_(norms).add_(X.squares(squared_scale, float(beyond)))
+        return profile(kernel, s.clamp_(min=0.0))
+
+    return tile
 
 
 def _needs_all_columns(kernel: Kernel, d: int) -> bool:

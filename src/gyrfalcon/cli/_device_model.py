@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_BYTES = 4 * 11  # of an entry in float32 that PyTorch writes or reads eleven times, see docs/devices.md
+_BYTES = 4 * 5  # of an entry in float32 that PyTorch writes or reads five times, see docs/devices.md
 _MOST_FMA_FEATURES = 256  # beyond which PyTorch multiplies, see `backends/triton_tiles.py`
 
 

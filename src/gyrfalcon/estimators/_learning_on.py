@@ -105,5 +105,10 @@ def _read(model: PosteriorRegressor, X: Any, y: Any, sample_weight: Any) -> Batc
 def _operator(model: PosteriorRegressor, batch: Batch) -> Operator:
     # the blocks of K are used two or three times, and kept if they fit
     return make_operator(
-        model.kernel_, batch.rows, model.centers_, n_jobs=model.n_jobs, memory_budget=model.memory_budget
+        model.kernel_,
+        batch.rows,
+        model.centers_,
+        n_jobs=model.n_jobs,
+        memory_budget=model.memory_budget,
+        device=model.device,
     )

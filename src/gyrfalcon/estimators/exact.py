@@ -31,7 +31,7 @@ from ..fitting.ridge import EveryRow, check_gram_memory, every_row, least_penalt
 from ..fitting.session import Session, finite
 from ..fitting.steps import stable_step
 from ..kernels import Kernel, KernelFunction
-from ..operators import KernelOperator
+from ..operators import Operator
 from ..solvers import Iterate, exact_path, kernel_descent
 from ..solvers.lanczos import lanczos
 from ._posterior import PosteriorRegressor
@@ -48,7 +48,7 @@ _NU = 1.0  # the usual parameter of the nu-method
 class _Found:
     """What one of the methods has found: k(rows, rows), coefficients, and what else the method gives."""
 
-    operator: KernelOperator
+    operator: Operator
     coef: Array
     penalty: float | None = None
     uncertainty: Uncertainty | None = None
@@ -121,7 +121,7 @@ class ExactRegressor(PosteriorRegressor):
         If the n x n kernel matrix fits, iterative methods keep it, and iterations run at memory speed. It is
         given in bytes, as a string such as "4GB", or as "auto" for half of the available memory. The other methods
         always keep the matrix.
-    {n_jobs, exact.random_state, callbacks, verbose}
+    {device, n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -204,6 +204,7 @@ class ExactRegressor(PosteriorRegressor):
         min_decrease: float = 0.0001,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -229,6 +230,7 @@ class ExactRegressor(PosteriorRegressor):
         self.min_decrease = min_decrease
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -280,6 +282,11 @@ class ExactRegressor(PosteriorRegressor):
 
     def _check_method(self, *, has_validation: bool) -> None:
         """Raise ValueError for parameters that the method does not have."""
+        if self.method == "askotch" and self.device is not None:
+            raise ValueError(
+                f'method="askotch" runs on the processor, not on device={self.device!r}: use method="pcg" there, or '
+                "device=None"
+            )
         if self.uncertainty and self.method != "ridge":
             raise ValueError(
                 f'uncertainty=True is for method="ridge", not for method={self.method!r}: FalkonRegressor has it for '
@@ -317,9 +324,9 @@ class ExactRegressor(PosteriorRegressor):
         return self.penalties is not None and self.choose_by == "validation"
 
     def _solve(self, problem: EveryRow, session: Session) -> _Found:
-        descends, rows = self.method in ("gd", *_STOPPING), problem.data.rows
+        descends = self.method in ("gd", *_STOPPING)
         budget = parse_memory(self.memory_budget) if descends else 0
-        operator = KernelOperator(problem.kernel, rows, problem.points, n_jobs=self.n_jobs, memory_budget=budget)
+        operator = problem.operator(problem.points, self._compute, budget)
         if self.method == "pcg":
             found = pcg.solve(self._pcg_settings, problem, self._compute, session)
             foreseen = problem.penalty is not None and problem.data.dtype_given
@@ -336,7 +343,7 @@ class ExactRegressor(PosteriorRegressor):
             return _Found(operator, self._solve_one(problem, operator, problem.penalty, session), problem.penalty)
         return self._solve_path(problem, operator, session)
 
-    def _descend(self, problem: EveryRow, operator: KernelOperator, session: Session) -> Array:
+    def _descend(self, problem: EveryRow, operator: Operator, session: Session) -> Array:
         data, n, weight = problem.data, operator.shape[0], problem.data.weight
         root = np.ones(n) if weight is None else np.sqrt(weight)
         penalty = 0.0 if problem.penalty is None else problem.penalty
@@ -376,17 +383,17 @@ class ExactRegressor(PosteriorRegressor):
             warn_if_unsettled(solution.last, tol=self.tol, reached=tol, steps="iterations", remedy=remedy)
         return solution.coef
 
-    def _solve_one(self, problem: EveryRow, operator: KernelOperator, penalty: float, session: Session) -> Array:
+    def _solve_one(self, problem: EveryRow, operator: Operator, penalty: float, session: Session) -> Array:
         data = problem.data
         session.start(data, max_passes=1, n_centers=operator.shape[1])
-        alpha = ridge(operator, problem.targets, penalty, data.weight, _FALKON) * problem.scale
+        alpha = ridge(operator, problem.targets, penalty, data.weight, _FALKON, self._compute) * problem.scale
         record = {"iteration": 1, "passes": 1, "penalty": penalty}
         if data.validation is not None:
             record["validation_error"] = validation_errors(data, operator, alpha[:, :, None], self._compute)[0]
         session.record(record)
         return finite(alpha, data.rows.dtype)
 
-    def _solve_path(self, problem: EveryRow, operator: KernelOperator, session: Session) -> _Found:
+    def _solve_path(self, problem: EveryRow, operator: Operator, session: Session) -> _Found:
         n, data, y, scale = operator.shape[0], problem.data, problem.targets, problem.scale
         check_gram_memory(n, BUFFERS if self.uncertainty else 3, _FALKON)
         has_penalty, least = problem.penalties is not None, least_penalty(operator)

@@ -69,7 +69,7 @@ class ExactClassifier(CalibratedClassifier):
     memory_budget : "auto", int or str, default="auto"
         If the n x n kernel matrix fits, it is kept, and iterations run at memory speed. It is given in bytes, as a
         string such as "4GB", or as "auto" for half of the available memory.
-    {n_jobs, exact.random_state, callbacks, verbose}
+    {device, n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -134,6 +134,7 @@ class ExactClassifier(CalibratedClassifier):
         validation_fraction: float = 0.1,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -154,6 +155,7 @@ class ExactClassifier(CalibratedClassifier):
         self.validation_fraction = validation_fraction
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -214,7 +216,9 @@ class ExactClassifier(CalibratedClassifier):
     def _calibrated_by_validation(self, data: FitData, found: pcg.PcgSolution, n_classes: int) -> Calibration:
         held, operator = data.validation, found.operator
         assert held is not None
-        on_held = make_operator(operator.kernel, held.rows, operator.centers, n_jobs=self.n_jobs, memory_budget=0)
+        on_held = make_operator(
+            operator.kernel, held.rows, operator.centers, n_jobs=self.n_jobs, memory_budget=0, device=self.device
+        )
         values = on_held.matmat(found.coef)
         values = values if data.offset is None else values + data.offset
         return fit_calibration(values, class_codes(held.targets), n_classes, held.weight)

@@ -75,7 +75,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         feature space. 0 runs until no label changes.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X.
-    {memory_budget, n_jobs}
+    {memory_budget, device, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the rows to start from.
     {callbacks, verbose}
@@ -144,6 +144,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         tol: float = 1e-4,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -160,6 +161,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         self.tol = tol
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -195,7 +197,13 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             settings = CenterSettings(self.kernel, self.n_centers, self.centers)
             space = choose_subspace(settings, needs, data, self._compute, session.random_state)
             operator = space.operator
-            whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
+            whitening = Whitening(
+                operator.centers_gram(np.float64),
+                n,
+                tile_dtype=operator.dtype,
+                n_jobs=self.n_jobs,
+                devices=space.compute.devices,
+            )
             diagonal = kernel_diagonal(operator.kernel, operator.rows)
             centroids = self._starts(space, whitening, starts, diagonal, session.random_state)
             session.start(data, max_iter=self.max_iter, n_centers=operator.shape[1])
@@ -233,7 +241,9 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             return self._drawn(operator, whitening, starts, random_state)
         chosen = draw(n, size, random_state)
         rows, budget = as_rows(operator.rows.take(chosen)), max(0, space.budget - operator.kept_bytes)
-        sample = make_operator(operator.kernel, rows, operator.centers, n_jobs=self.n_jobs, memory_budget=budget)
+        sample = make_operator(
+            operator.kernel, rows, operator.centers, n_jobs=self.n_jobs, memory_budget=budget, device=self.device
+        )
         first = self._drawn(sample, whitening, starts, random_state)
         some = None if weight is None else weight[chosen]
         lloyd = Lloyd(sample, whitening, first, k, diagonal[chosen], some, tol=float(self.tol))

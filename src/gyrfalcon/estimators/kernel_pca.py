@@ -93,7 +93,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         square. None is 1e-4 in float32 and 1e-8 in float64.
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel; "auto" follows X. "direct" factors in float64.
-    {memory_budget, n_jobs}
+    {memory_budget, device, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the first block of "iterative".
 
@@ -168,6 +168,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         tol: float | None = None,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -181,6 +182,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         self.tol = tol
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -251,7 +253,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         q = self.n_components
         if isinstance(q, Integral) and q > M:
             raise ValueError(f"n_components={q} must be at most the number of centers, {M}: raise n_centers")
-        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, n_jobs=self.n_jobs)
+        whitening = Whitening(
+            operator.centers_gram(np.float64),
+            n,
+            tile_dtype=operator.dtype,
+            n_jobs=self.n_jobs,
+            devices=space.compute.devices,
+        )
         if not self._iterates(M) or whitening.rank <= int(q or 0):
             return principal_components(operator, whitening), whitening
         tol = _TOLERANCES[operator.dtype] if self.tol is None else float(self.tol)

@@ -77,7 +77,7 @@ class NystromRegressor(PosteriorRegressor):
         Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose a single penalty beside the
         values of the kernel, one term of the kernel beside another, or part of f, as happens with a smooth kernel and a
         small penalty. "direct" factors in float64.
-    {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
+    {memory_budget, device, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -149,6 +149,7 @@ class NystromRegressor(PosteriorRegressor):
         n_iter_no_change: int = 5,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -175,6 +176,7 @@ class NystromRegressor(PosteriorRegressor):
         self.n_iter_no_change = n_iter_no_change
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -273,7 +275,9 @@ class NystromRegressor(PosteriorRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if validates else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            in_file = self.solver in ("direct", "gd", "cg") and not (validates or self.uncertainty or keeps_sums)
+            in_file = self.solver in ("direct", "gd", "cg") and not (
+                validates or self.uncertainty or keeps_sums or self.device is not None
+            )
             data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             solve = self._solve_nested if nested else self._solve_directly if direct else self._iterate
             space, coef, penalty, uncertainty = solve(data, session)
@@ -318,7 +322,13 @@ class NystromRegressor(PosteriorRegressor):
         space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         data, operator, (n, M) = space.data, space.operator, space.operator.shape
         assert self._sizes is not None
-        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, nested=True)
+        whitening = Whitening(
+            operator.centers_gram(np.float64),
+            n,
+            tile_dtype=operator.dtype,
+            nested=True,
+            devices=space.compute.devices,
+        )
         session.start(data, n_centers=M)
         coef, chosen, m = choose_n_centers(
             CenterPath(operator, space.targets, whitening, data.weight),
@@ -331,7 +341,14 @@ class NystromRegressor(PosteriorRegressor):
             scale=space.scale,
             compute=space.compute,
         )
-        few = make_operator(operator.kernel, operator.rows, operator.centers[:m], n_jobs=self.n_jobs, memory_budget=0)
+        few = make_operator(
+            operator.kernel,
+            operator.rows,
+            operator.centers[:m],
+            n_jobs=self.n_jobs,
+            memory_budget=0,
+            device=self.device,
+        )
         return replace(space, operator=few), coef, chosen, None
 
     def _solve_directly(self, data: FitData, session: Session) -> Solved:
@@ -343,7 +360,9 @@ class NystromRegressor(PosteriorRegressor):
         needs = Needs(buffers=buffers, penalty=penalty, resolves_penalty=self.penalties is None)
         space = choose_subspace(self._centers(), needs, data, self._compute, session.random_state)
         operator, (n, M) = space.operator, space.operator.shape
-        whitening = Whitening(operator.centers_gram(np.float64), n, tile_dtype=operator.dtype)
+        whitening = Whitening(
+            operator.centers_gram(np.float64), n, tile_dtype=operator.dtype, devices=space.compute.devices
+        )
         session.start(space.data, n_centers=M)
         path = nystrom_path(operator, space.targets, whitening, space.data.weight)
         coef, chosen = choose_penalty(

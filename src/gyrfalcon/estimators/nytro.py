@@ -49,7 +49,7 @@ class NytroRegressor(KernelRegressor):
     dtype : "auto", "float32" or "float64", default="auto"
         Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose one term of the kernel
         beside another. The factors are in float64 up to 1,500 centers, and in the precision of the kernel beyond that.
-    {memory_budget, n_jobs, batches.random_state, callbacks, verbose}
+    {memory_budget, device, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -105,6 +105,7 @@ class NytroRegressor(KernelRegressor):
         min_decrease: float = 0.0001,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -125,6 +126,7 @@ class NytroRegressor(KernelRegressor):
         self.min_decrease = min_decrease
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -155,7 +157,7 @@ class NytroRegressor(KernelRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            in_file = self.solver != "sgd" and not self.early_stopping
+            in_file = self.device is None and self.solver != "sgd" and not self.early_stopping
             data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             with single_threaded_blas():  # threads of its own would decide the last bits
                 self._iterate(data, session)
@@ -166,7 +168,9 @@ class NytroRegressor(KernelRegressor):
         needs = Needs(passes=passes_of(self.max_iter))
         space = choose_subspace(settings, needs, data, self._compute, session.random_state)
         data, operator, (n, M) = space.data, space.operator, space.operator.shape
-        whitening = Whitening(operator.centers_gram(space.factors), n, tile_dtype=operator.dtype)
+        whitening = Whitening(
+            operator.centers_gram(space.factors), n, tile_dtype=operator.dtype, devices=space.compute.devices
+        )
         step: Any = self.step
         if self.solver == "gd":
             step = stable_step(

@@ -32,8 +32,8 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
     ----------
     {features.kernel, features.n_components, features.penalty, orthogonal, class_weight, fit_intercept, dense.scale,
     features.solver, features.max_iter, features.step, power_t, average, features.batch_size, block_size,
-    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, n_jobs,
-    features.random_state, callbacks, verbose}
+    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, device,
+    n_jobs, features.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -78,6 +78,7 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
         n_iter_no_change: int = 5,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -102,6 +103,7 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
         self.n_iter_no_change = n_iter_no_change
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -127,7 +129,7 @@ class RandomFeaturesClassifier(OnRandomFeatures, KernelClassifier):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping and self.solver != "direct" else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            in_file = self.solver == "direct" and self.class_weight is None
+            in_file = self.device is None and self.solver == "direct" and self.class_weight is None
             data, classes = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             self._learn(data, session)
             self.classes_ = classes

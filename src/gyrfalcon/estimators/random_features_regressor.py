@@ -75,8 +75,8 @@ class OnRandomFeatures(KernelEstimator):
     def _functions(self, X: Any) -> Array:
         check_is_fitted(self)
         rows = self._scaled_rows(X, self.feature_map_.weights.dtype)
-        operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs)
-        return self._from_offset(operator.matmat(self.feature_coef_))
+        operator = feature_operator(self.feature_map_, rows, n_jobs=self.n_jobs, device=self.device)
+        return self._from_offset(operator.image(self.feature_coef_))
 
     def _check_loaded(self) -> None:
         self._check_scaling()
@@ -98,8 +98,8 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
     ----------
     {features.kernel, features.n_components, features.penalty, orthogonal, fit_intercept, dense.scale, features.solver,
     features.max_iter, features.step, power_t, average, features.batch_size, block_size,
-    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, n_jobs,
-    features.random_state, callbacks, verbose}
+    features.early_stopping, validation_fraction, n_iter_no_change, features.dtype, features.memory_budget, device,
+    n_jobs, features.random_state, callbacks, verbose}
 
     Attributes
     ----------
@@ -152,6 +152,7 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         n_iter_no_change: int = 5,
         dtype: DTypeLike = "auto",
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -175,6 +176,7 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         self.n_iter_no_change = n_iter_no_change
         self.dtype = dtype
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks
@@ -198,6 +200,7 @@ class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping and self.solver != "direct" else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=self.solver == "direct")
+            in_file = self.device is None and self.solver == "direct"
+            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             self._learn(data, session)
         return self

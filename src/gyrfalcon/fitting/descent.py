@@ -16,11 +16,14 @@ from .subspace import Subspace
 def descend_by_blocks(space: Subspace, block_size: int | None, *, max_iter: int, tol: float) -> Iterator[Iterate]:
     """Run block coordinate descent on the coefficients of the centers."""
     whole, M, n_jobs = space.operator, space.operator.shape[1], space.compute.n_jobs
+    device = space.compute.device
     bounds = block_bounds(M, block_size)
     # K is kept by all blocks or by none
     budget = space.budget // len(bounds) if whole.keeps else 0
     blocks = [
-        make_operator(whole.kernel, whole.rows, whole.centers[start:stop], n_jobs=n_jobs, memory_budget=budget)
+        make_operator(
+            whole.kernel, whole.rows, whole.centers[start:stop], n_jobs=n_jobs, memory_budget=budget, device=device
+        )
         for start, stop in bounds
     ]
     gram = whole.centers_gram(space.factors)

@@ -20,7 +20,7 @@ from .._utils.compute import Compute
 from .._utils.memory import limit_of
 from ..hierarchy import HierarchicalPreconditioner, shared_shifts
 from ..hierarchy.preconditioner import GATHERED as GATHERED_LEAVES
-from ..operators import KernelOperator, block_rows, feature_operator
+from ..operators import Operator, block_rows, feature_operator
 from ..preconditioners import NystromPreconditioner
 from ..preconditioners.nystrom import GATHERED
 from ..solvers.kernel_cg import InverseGuess, KernelSystems
@@ -71,7 +71,8 @@ def plan_guess(
         return min(n, _default_size(kind, n) if n_centers is None else int(n_centers))
 
     limit = limit_of(compute.memory_budget)
-    if kind == "hierarchical" or (kind == "auto" and n >= TWO_SCALES):
+    # a device makes the other one as fast as it makes passes, and this one is made on the processor
+    if kind == "hierarchical" or (kind == "auto" and n >= TWO_SCALES and compute.device is None):
         M = size("hierarchical")
         for leaf_size in _LEAF_SIZES:
             needs = _leaf_bytes(points, M, min(n, leaf_size), n_folds, len(shared_shifts(mu)), compute.n_threads)
@@ -101,31 +102,33 @@ def _leaf_bytes(points: Array, M: int, leaf_size: int, n_folds: int, P: int, n_t
 
 
 def low_rank(
-    guess: Guess, problem: EveryRow, random_state: np.random.RandomState, n_jobs: int | None, budget: int
-) -> KernelOperator | None:
+    guess: Guess, problem: EveryRow, random_state: np.random.RandomState, compute: Compute, budget: int
+) -> Operator | None:
     """Return K_nM of M random rows, or M random features of all rows; None if the preconditioner needs neither."""
     rows, kernel, points = problem.data.rows, problem.kernel, problem.points
     if guess.kind == "hierarchical":
         return None
     if guess.kind == "random_features":
         features = kernel.random_features(guess.M, points.shape[1], random_state).astype(rows.dtype)
-        return feature_operator(features, rows, n_jobs=n_jobs, memory_budget=budget)
+        return feature_operator(features, rows, n_jobs=compute.n_jobs, memory_budget=budget, device=compute.device)
     centers = points[np.sort(random_state.choice(len(points), guess.M, replace=False))]
-    return KernelOperator(kernel, rows, centers, n_jobs=n_jobs, memory_budget=budget)
+    return problem.operator(centers, compute, budget)
 
 
 def make_guess(
     guess: Guess,
-    few: KernelOperator | None,
+    few: Operator | None,
     problem: EveryRow,
     systems: KernelSystems,
     random_state: np.random.RandomState,
-    n_jobs: int | None,
+    compute: Compute,
     budget: int,
 ) -> InverseGuess:
     """Compute the preconditioner; `few` is what `low_rank` returned, and `budget` bytes are for keeping k(rows, P)."""
     if few is not None:
-        return NystromPreconditioner(few, systems.mu.min(), weight=systems.weight, fold=systems.fold, n_jobs=n_jobs)
+        return NystromPreconditioner(
+            few, systems.mu.min(), weight=systems.weight, fold=systems.fold, n_jobs=compute.n_jobs
+        )
     return HierarchicalPreconditioner(
         problem.kernel,
         problem.points,
@@ -136,6 +139,6 @@ def make_guess(
         weight=systems.weight,
         fold=systems.fold,
         dtype=problem.points.dtype,
-        n_jobs=n_jobs,
+        n_jobs=compute.n_jobs,
         memory_budget=max(0, budget),
     )

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.compute import Compute
 from ..centers import Given, as_centers
-from ..operators import make_operator
 from ..preconditioners import Coordinates, Krill, Preconditioner, Sampled
 from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, two_level_cg
 from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
-from ..sources import as_rows
 from ..sources.columns import Column
 from ..storage.checkpoints import WARM
 from .convergence import tolerance, warn_if_unsettled, warn_of_lost_penalty
@@ -363,13 +361,7 @@ def _gram(space: Subspace) -> Array:
     operator = space.operator
     if space.compute.device is None or space.factors == np.float64:
         return operator.centers_gram(space.factors)
-    centers = operator.centers.astype(np.float64)
-    exact = make_operator(operator.kernel, as_rows(centers), centers, n_jobs=space.compute.n_jobs, memory_budget=0)
-    gram = np.empty((centers.shape[0], centers.shape[0]), dtype=space.factors)
-    with np.errstate(over="ignore"):  # infinite values are refused by the factorisation
-        for at, K in exact.blocks():
-            gram[at] = K
-    return gram.T  # symmetric, so transposing only declares it Fortran-ordered
+    return operator.rounded_gram(space.factors)
 
 
 def _after(iterate: Iterate, preconditioner: str, done: int = 0, passes: float = 0) -> Iterate:

@@ -246,7 +246,8 @@ PARAMETERS: Mapping[str, Entry] = {
         from `n_centers` of the rows; "hierarchical", the same with the blocks of up to 1,000 rows that are close to
         each other replaced by exact ones, which takes longer to compute, some n * 4 kB of memory for each penalty, and
         fewer iterations, above all with rough kernels and small penalties; or `n_centers` random features, for kernels
-        that have them. "auto" is "hierarchical" from 60,000 rows on if memory allows, and "nystrom" otherwise.""",
+        that have them. "auto" is "hierarchical" from 60,000 rows on if memory allows and there is no `device`, and
+        "nystrom" otherwise.""",
     ),
     "max_iter": Entry("int", 'Maximum number of iterations, which are epochs with `solver="sgd"`.', integer(1)),
     "falkon.max_iter": Entry(
@@ -399,6 +400,12 @@ PARAMETERS: Mapping[str, Entry] = {
         "cuda:1", "mps" or "cpu" is a device of PyTorch (``pip install torch``), and a list names several
         of them. Rows that fit in the memory of a device stay there. Model files do not keep it.""",
         _devices,
+    ),
+    "auto.device": Entry(
+        "None, str, torch.device or list of these",
+        """Where kernel models are fitted and predict: None on the processor, or devices of PyTorch such as "cuda" or
+        ["cuda:0", "cuda:1"]. The search on samples, trees and linear models run on the processor in any case. Model
+        files do not keep it.""",
     ),
     "precision": Entry(
         '{None, "tf32"}',

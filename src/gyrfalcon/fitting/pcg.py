@@ -12,7 +12,7 @@ from .._utils.compute import Compute
 from .._utils.memory import parse_memory
 from .._utils.statistics import deviations
 from .._utils.threads import single_threaded_blas
-from ..operators import KernelOperator, block_rows
+from ..operators import Operator, block_rows
 from ..solvers import Iterate
 from ..solvers.kernel_cg import KernelIterate, KernelSystems, kernel_cg
 from .convergence import warn_if_unsettled
@@ -78,7 +78,7 @@ class PcgSolution:
 
     coef: Array
     penalty: float
-    operator: KernelOperator
+    operator: Operator
     cv_predictions: Array | None
 
 
@@ -108,15 +108,13 @@ def solve(
     guess, budget = _plan(settings, problem.points, penalties, 0 if fold is None else int(fold.max()) + 1, k, compute)
     max_iter = MAX_ITER if settings.max_iter is None else settings.max_iter
     with single_threaded_blas():  # its threads would change the last bits, and spin beside ours
-        few = low_rank(guess, problem, session.random_state, compute.n_jobs, budget)
+        few = low_rank(guess, problem, session.random_state, compute, budget)
         budget -= 0 if few is None else few.kept_bytes
-        operator = KernelOperator(
-            problem.kernel, data.rows, problem.points, n_jobs=compute.n_jobs, memory_budget=budget
-        )
+        operator = problem.operator(problem.points, compute, budget)
         tol = TOLERANCES[operator.dtype] if settings.tol is None else float(settings.tol)
         systems = _systems(y, data.weight, fold, np.maximum(penalties, least_penalty(operator)))
         left = budget - operator.kept_bytes
-        inverse = make_guess(guess, few, problem, systems, session.random_state, compute.n_jobs, left)
+        inverse = make_guess(guess, few, problem, systems, session.random_state, compute, left)
         iterates = kernel_cg(operator, systems, inverse, max_iter=max_iter, tol=tol)
         solution = session.run(
             (_checked(iterate, systems, scale) for iterate in iterates),

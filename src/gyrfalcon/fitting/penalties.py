@@ -103,7 +103,12 @@ def validation_errors(data: FitData, operator: Operator, alpha: Array, compute: 
     """Return the validation error of each of the P solutions `alpha`, of shape (M, k, P)."""
     assert data.validation is not None
     validation = make_operator(
-        operator.kernel, data.validation.rows, operator.centers, n_jobs=compute.n_jobs, memory_budget=0
+        operator.kernel,
+        data.validation.rows,
+        operator.centers,
+        n_jobs=compute.n_jobs,
+        memory_budget=0,
+        device=compute.device,
     )
     M, k, P = alpha.shape
     errors = np.empty(P)

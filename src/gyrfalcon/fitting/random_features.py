@@ -88,12 +88,12 @@ class FeatureProblem:
     @property
     def validation_error(self) -> Callable[[FeatureMap, Array], float] | None:
         """The function that gives the validation error of features and coefficients; None without validation rows."""
-        data, n_jobs = self.data, self.compute.n_jobs
+        data, n_jobs, device = self.data, self.compute.n_jobs, self.compute.device
         if data.validation is None:
             return None
         rows = data.validation.rows
         return lambda features, coef: data.validation_error(
-            feature_operator(features, rows, n_jobs=n_jobs).matmat(coef)
+            feature_operator(features, rows, n_jobs=n_jobs, device=device).matmat(coef)
         )
 
     def run(self, iterates: Iterator[Iterate], session: Session, max_iter: int) -> Solution[Iterate]:
@@ -192,7 +192,7 @@ def ridge_on_features(
         f"the {M} x {M} normal equations take",
         lambda limit: f"n_components={math.isqrt(limit // 8)} would fit{remedy}",
     )
-    operator = feature_operator(features, rows, n_jobs=n_jobs)
+    operator = feature_operator(features, rows, n_jobs=n_jobs, device=problem.compute.device)
     G, c = normal_equations(operator, targets, weight, n_jobs=n_jobs)
     return solve_ridge(G, c, problem.penalty * rows.shape[0])
 
@@ -207,8 +207,9 @@ def _bcd(problem: FeatureProblem, block_size: int | None, max_iter: int) -> Iter
         f"the factors of {len(bounds)} blocks take",
         f'a block_size of less than {bounds[0][1]} takes less, or solver="sgd"',
     )
+    device = problem.compute.device
     return block_descent(
-        [feature_operator(problem.features.columns(*at), data.rows, n_jobs=n_jobs) for at in bounds],
+        [feature_operator(problem.features.columns(*at), data.rows, n_jobs=n_jobs, device=device) for at in bounds],
         problem.targets,
         None,
         problem.penalty,
@@ -227,7 +228,7 @@ def _sgd(problem: FeatureProblem, settings: FeatureSettings, random_state: np.ra
     n_jobs = 1 if batch_size * M < _WORTH_THREADS else problem.compute.n_jobs
     step: Any = settings.step
     return stochastic_gradient(
-        feature_operator(problem.features, data.rows, n_jobs=n_jobs),
+        feature_operator(problem.features, data.rows, n_jobs=n_jobs, device=problem.compute.device),
         problem.targets,
         FeatureCoordinates(n, M),
         problem.penalty,
@@ -247,7 +248,9 @@ def _validation_watch(problem: FeatureProblem) -> Callable[[Array], float] | Non
     if data.validation is None:
         return None
     budget = parse_memory(compute.memory_budget)
-    operator = feature_operator(problem.features, data.validation.rows, n_jobs=compute.n_jobs, memory_budget=budget)
+    operator = feature_operator(
+        problem.features, data.validation.rows, n_jobs=compute.n_jobs, memory_budget=budget, device=compute.device
+    )
     return lambda coef: data.validation_error(operator.matmat(coef))
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from .._utils.compute import Compute
 from .._utils.ranges import check_kernel_scale, power_of_two
 from ..kernels import Kernel, KernelFunction
-from ..operators import Operator
+from ..operators import KernelOperator, Operator, make_operator
+from ..preconditioners.whitening import choose_engine
 from ..solvers import exact_path, exact_ridge
 from ..sources.rows_file import RowsFile
 from .auto_penalty import as_penalty
@@ -46,6 +47,13 @@ class EveryRow:
         """The penalty, if there is only one and it is known before the solve."""
         return self.penalties if isinstance(self.penalties, float) else None
 
+    def operator(self, centers: Array, compute: Compute, memory_budget: int) -> Operator:
+        """Make k(rows, centers) on devices, or else in this process, wherever the rows are: there may be n centers."""
+        given = self.kernel, self.data.rows, centers
+        if compute.device is None:
+            return KernelOperator(*given, n_jobs=compute.n_jobs, memory_budget=memory_budget)
+        return make_operator(*given, n_jobs=compute.n_jobs, memory_budget=memory_budget, device=compute.device)
+
 
 def every_row(
     kernel: Kernel | str | KernelFunction,
@@ -72,8 +80,13 @@ def least_penalty(operator: Operator, dtype: Any = None) -> float:
     return mean * float(np.finfo(operator.dtype if dtype is None else dtype).eps) / 8
 
 
-def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, remedy: str) -> Array:
-    """Return the coefficients of kernel ridge regression; `operator` is k(rows, rows)."""
+def ridge(
+    operator: Operator, y: Array, penalty: float, weight: Array | None, remedy: str, compute: Compute | None = None
+) -> Array:
+    """Return the coefficients of kernel ridge regression; `operator` is k(rows, rows).
+
+    The matrix is factored on the devices of `compute`, if there are any.
+    """
     n = operator.shape[0]
     penalty = max(float(penalty), least_penalty(operator))
     # below this, Cholesky's factorisation divides by rounding errors where K is singular
@@ -81,7 +94,10 @@ def ridge(operator: Operator, y: Array, penalty: float, weight: Array | None, re
     check_gram_memory(n, 1 if safe else 3, remedy)
     gram = operator.centers_gram(np.float64)
     if safe:
-        return exact_ridge(gram, y, penalty, weight, overwrite_gram=True)
+        engine = (
+            None if compute is None or compute.devices is None else choose_engine(compute.devices, compute.n_threads)
+        )
+        return exact_ridge(gram, y, penalty, weight, overwrite_gram=True, engine=engine)
     return exact_path(gram, y, weight).coefficients(penalty)
 
 

@@ -12,6 +12,7 @@ copied while another is computed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from .._utils.copies import as_tensor, copies_to, upload
 from .._utils.devices import has_float64, import_torch
 from .._utils.precision import matmul_precision
-from ..backends.torch_tiles import MakeTile, SparseColumns
+from ..backends.sparse_tensors import CsrRows, SparseColumns
+from ..backends.torch_tiles import MakeTile
 from ..backends.triton_tiles import MOST_COLUMNS, MakeFusedTile
 
 Array = NDArray[Any]
@@ -108,29 +110,47 @@ def chunked_image(K: Tensor, V: Tensor) -> Tensor:
 class Lane:
     """A device's part in the passes of one operator.
 
-    `tile` makes a tile of dense rows on the device, and `columns` makes sparse rows dense. `fused`, if given, makes
-    tiles that provide products only, and is used in passes with few columns.
+    `tile` makes a tile of rows on the device, and `columns` says how sparse rows are copied there. `fused`, if given,
+    makes tiles that provide products only, and is used in passes with few columns.
     """
 
     def __init__(
         self, device: Any, tile: MakeTile, columns: SparseColumns | None, fused: MakeFusedTile | None = None
     ) -> None:
-        self.device, self.tile, self._columns = device, tile, columns
+        self.device, self._columns = device, columns
         self._rows = copies_to(device)
         self.waiting: Any = None  # a block whose product is on its way to the host
         self.V: Tensor = None
         self._sums: Any = None
         self._finite: Tensor = None
         self._whole, self._fused, self._fuses = tile, fused, False
+        self.tile: MakeTile | MakeFusedTile = tile
 
-    def begin(self, V: Array | None, shape: tuple[int, int] | None) -> None:
-        """Begin a pass: upload what K is multiplied with, and start a sum of the given shape."""
+    def fuses(self, columns: int) -> bool:
+        """Whether products with a number of columns are made without entries of K in memory; 0 is for whole tiles."""
+        return self._fused is not None and 0 < columns <= MOST_COLUMNS
+
+    def begin(
+        self, V: Array | None = None, shape: tuple[int, int] | None = None, sums: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Begin a pass: upload what K is multiplied with, and start a sum of the given shape, or one of another kind.
+
+        Parameters
+        ----------
+        V : array of shape (M, k), optional
+        shape : tuple of int, optional
+            That of K' U.
+        sums : callable, optional
+            Makes the sums on a device; they get whole tiles.
+        """
         self.V = None if V is None else self.upload(V)
         self._finite = import_torch().ones((), dtype=import_torch().bool, device=self.device)
-        k = self.V.shape[1] if shape is None else shape[1]
-        fused = self._fused if k <= MOST_COLUMNS else None
-        self._fuses, self.tile = fused is not None, fused or self._whole
-        if shape is not None:
+        k = shape[1] if shape is not None else V.shape[1] if V is not None and sums is None else 0
+        self._fuses = self.fuses(k)
+        self.tile = self._fused if self._fuses and self._fused is not None else self._whole
+        if sums is not None:
+            self._sums = sums(self.device)
+        elif shape is not None:
             self._sums = (Sums if has_float64(self.device) else CompensatedSums)(shape, self.device)
 
     def end(self) -> None:
@@ -142,12 +162,15 @@ class Lane:
         return upload(as_tensor(array), self.device)
 
     def upload_rows(self, rows: Any) -> Tensor:
-        """Copy a block of rows to the device, as a dense tensor; nothing is copied if it is one there."""
+        """Copy a block of rows to the device, as a dense tensor or CSR; nothing is copied if it is one there."""
         torch = import_torch()
         if isinstance(rows, torch.Tensor):
             X = rows.to(self.device)
         elif not sp.issparse(rows):
             X = self._rows.upload(as_tensor(rows))
+        elif self._columns is not None and self._columns.stays_csr:
+            starts, columns, values, beyond = (self.upload(part) for part in self._columns.csr(rows))
+            X = CsrRows(starts, columns, values, beyond, self._columns.width - 2)
         else:
             assert self._columns is not None
             at, values = (self.upload(part) for part in self._columns.positions(rows))
@@ -173,11 +196,15 @@ class Lane:
             parts = K.chunked_products(U) if self._fuses else chunked_products(K, U)
         self._sums.add(parts)
 
+    def add_block(self, at: slice, K: Tensor) -> None:
+        """Add a whole tile to sums that need it."""
+        with matmul_precision():
+            self._sums.add(at, K)
+
     def saw_finite_rows(self) -> bool:
         """Return whether all rows of the pass were finite."""
         return bool(self._finite)
 
-    def total(self) -> Array:
+    def total(self) -> Any:
         """Return the sum of the pass, in float64."""
-        total: Array = self._sums.array()
-        return total
+        return self._sums.array()

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _BLOCK_ENTRIES = {"cuda": 1 << 27, "mps": 1 << 26, "cpu": 1 << 19}
 _COPIES = 8  # copies of a block's entries that must fit in memory: K, the temporaries of its profile, and as much again
 LEAST_ROWS = 32  # of a block
+# Entries of K in a block of fused products, which are not in memory, as a multiple of those in other blocks
+_FUSED = 8
+_FUSED_NUMBERS = 1 << 24  # of the rows of such a block
 
 
 def block_size(devices: Sequence[torch.device], shape: tuple[int, int], width: int, dtype: np.dtype[Any]) -> int:
@@ -33,6 +36,12 @@ def block_size(devices: Sequence[torch.device], shape: tuple[int, int], width: i
         entries = min(_BLOCK_ENTRIES[device.type], _power_of_two(room // bytes_of_entry))
         size = min(size, entries // max(M, width))
     return max(LEAST_ROWS, -(-size // SUMMED_ROWS) * SUMMED_ROWS if size > SUMMED_ROWS else size)
+
+
+def fused_block_size(block: int, shape: tuple[int, int], width: int, n_devices: int) -> int:
+    """Return how many rows make a block whose entries of K are never in memory, where `block` do otherwise."""
+    share = max(-(-shape[0] // n_devices), 1)
+    return max(block, min(_FUSED * block, _FUSED_NUMBERS // width, -(-share // SUMMED_ROWS) * SUMMED_ROWS))
 
 
 def claims(

@@ -30,12 +30,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .._utils.portable import library
+from .._utils.portable import beside, library
 from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from ..sources import Rows
 from ..sources.row_matrix import RowMatrix
 from .interrupted import Sums
+from .squares import BlockSums
 
 __all__ = [
     "Operator",
@@ -123,8 +124,7 @@ class Shifted(Rowwise):
         Y = Y[:, None] if Y.ndim == 1 else Y
         if C is not None and len(C) != Y.shape[1]:
             raise ValueError(f"C has shape {C.shape}: it must have one row for each of the {Y.shape[1]} columns of Y")
-        # with C it is a matrix beside arrays of rows, which devices do not take
-        super().__init__(partial(_shifted, C), *((Y,) if weight is None else (Y, weight)), portable=C is None)
+        super().__init__(partial(_shifted, C), *((Y,) if weight is None else (Y, weight)), portable=True)
         self.C = C
 
     def of(self, *arrays: Array) -> Shifted:
@@ -151,7 +151,7 @@ def _check_columns(added: Array, k: int) -> None:
 
 def _shifted(C: Array | None, T: Array, Y: Array, weight: Array | None = None) -> Array:
     _check_columns(Y if C is None else C, T.shape[1])
-    U = T + (Y if C is None else Y @ C)
+    U = T + (Y if C is None else Y @ beside(C, Y))
     return U if weight is None else weight[:, None] * U
 
 
@@ -282,6 +282,20 @@ class Operator(ABC):
         K : array of shape (b, M)
             In `dtype`.
         """
+
+    def rounded_gram(self, dtype: DTypeLike) -> Array:
+        """Compute K_MM as `centers_gram` does, but in float64, and round it once to `dtype`."""
+        return self.centers_gram(np.float64).astype(dtype, copy=False)
+
+    def add_blocks(self, sums: BlockSums) -> None:
+        """Add all blocks of K to sums, in one pass: in this process, or on the devices where the blocks are.
+
+        Parameters
+        ----------
+        sums : gyrfalcon.operators.squares.BlockSums
+        """
+        for at, K in self.blocks():
+            sums.add(at, K)
 
     @abstractmethod
     def on(self, rows: Rows | ArrayLike) -> Operator:

@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..kernels import CallableKernel
 from ..kernels.features import FeatureMap
 from ..sources import Rows
+from .base import Operator
 from .dense import KernelOperator
+from .device import DeviceOperator
 
-__all__ = ["FeatureOperator", "feature_operator"]
+__all__ = ["DeviceFeatureOperator", "FeatureOperator", "feature_operator"]
 
 
 class FeatureOperator(KernelOperator):
@@ -24,12 +26,29 @@ class FeatureOperator(KernelOperator):
 
     def centers_gram(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """Return the identity: the Gram matrix of the features, in the place of the centers'."""
-        return np.eye(self.shape[1], dtype=self.dtype if dtype is None else dtype, order="F")
+        return _identity(self, dtype)
+
+
+class DeviceFeatureOperator(DeviceOperator):
+    """The matrix F of random features on devices."""
+
+    def centers_gram(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Return the identity, as `FeatureOperator.centers_gram` does."""
+        return _identity(self, dtype)
+
+
+def _identity(operator: Operator, dtype: DTypeLike | None) -> NDArray[Any]:
+    return np.eye(operator.shape[1], dtype=operator.dtype if dtype is None else dtype, order="F")
 
 
 def feature_operator(
-    features: FeatureMap, rows: Rows | ArrayLike, *, n_jobs: int | None = None, memory_budget: int | float | str = 0
-) -> FeatureOperator:
+    features: FeatureMap,
+    rows: Rows | ArrayLike,
+    *,
+    n_jobs: int | None = None,
+    memory_budget: int | float | str = 0,
+    device: Any = None,
+) -> Operator:
     """Make the matrix F of the features of all rows, of shape (n, M), as an operator.
 
     Parameters
@@ -38,6 +57,8 @@ def feature_operator(
     rows : array of shape (n, d), or a source
     n_jobs, memory_budget
         As for `KernelOperator`.
+    device
+        As for `make_operator`. Activations that are functions of arrays are computed on the host.
 
     Examples
     --------
@@ -49,4 +70,7 @@ def feature_operator(
     >>> F.shape, F.matmat(np.ones(50)).shape
     ((1000, 50), (1000,))
     """
-    return FeatureOperator(CallableKernel(features), rows, features.weights, n_jobs=n_jobs, memory_budget=memory_budget)
+    kernel, weights = CallableKernel(features), features.weights
+    if device is None:
+        return FeatureOperator(kernel, rows, weights, n_jobs=n_jobs, memory_budget=memory_budget)
+    return DeviceFeatureOperator(kernel, rows, weights, device=device, n_jobs=n_jobs, memory_budget=memory_budget)

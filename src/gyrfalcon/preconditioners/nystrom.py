@@ -20,7 +20,6 @@ F'F is summed for each fold of the rows, which costs the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from scipy.linalg import eigvalsh
 from .._utils.linalg import add_square
 from .._utils.threads import effective_n_jobs, share, single_threaded_blas
 from ..operators import Operator
+from ..operators.squares import BlockSums, Squares
 from .factors import Triangles, copy_to_upper, eps, ridge_factor
 from .whitening import Whitening
 
@@ -89,7 +89,8 @@ class NystromPreconditioner:
         self.operator = operator
         n, M = operator.shape
         self.n_threads = effective_n_jobs(n_jobs)
-        self.root = None if weight is None else np.sqrt(weight.astype(np.float64))[:, None]
+        self.weight = None if weight is None else weight.astype(np.float64)
+        self.root = None if self.weight is None else np.sqrt(self.weight)[:, None]
         gram = operator.centers_gram(np.float64)
         diagonal = float(np.maximum(gram.diagonal(), 0.0).mean())
         # Eigenvalues of K_nn are those of K_MM times n / M or so: what is lost below the jitter is below mu
@@ -116,28 +117,11 @@ class NystromPreconditioner:
 
     def _squares(self, fold: NDArray[Any] | None) -> Vectors:
         """Return K_nM' W K_nM of each fold, in float64 and in one pass."""
-        M = self.operator.shape[1]
-        squares = np.zeros((1 if fold is None else int(fold.max()) + 1, M, M))
-        for at, S in self._gathered():
-            if self.root is not None:
-                S *= self.root[at]
-            if fold is None:
-                add_square(squares[0], S, n_threads=self.n_threads)
-            else:
-                for f in np.unique(fold[at]):
-                    add_square(squares[f], S[fold[at] == f], n_threads=self.n_threads)
-        for square in squares:
+        sums = _FoldSums(self.operator.shape, self.weight, fold, self.n_threads)
+        self.operator.add_blocks(sums)
+        for square in sums.squared:
             copy_to_upper(square)
-        return squares
-
-    def _gathered(self) -> Iterator[tuple[slice, Vectors]]:
-        """Yield K_nM in float64, several blocks at a time."""
-        start, waiting = 0, []
-        for at, K in self.operator.blocks():
-            waiting.append(K.astype(np.float64))
-            if at.stop - start >= GATHERED or at.stop == self.operator.shape[0]:
-                yield slice(start, at.stop), np.concatenate(waiting)
-                start, waiting = at.stop, []
+        return sums.squared
 
     def _whitened(self, square: Vectors) -> Vectors:
         """Return F'F."""
@@ -175,3 +159,36 @@ class NystromPreconditioner:
 
     def _weighted(self, V: NDArray[Any]) -> NDArray[Any]:
         return V if self.root is None else self.root * V
+
+
+class _FoldSums(BlockSums):
+    """K_nM' W K_nM of each fold, in its lower triangle. Several blocks are gathered for one addition."""
+
+    def __init__(
+        self, shape: tuple[int, int], weight: Vectors | None, fold: NDArray[Any] | None, n_threads: int
+    ) -> None:
+        (self._n, M), self._fold, self._weight, self._n_threads = shape, fold, weight, n_threads
+        self.squared = np.zeros((self.squares.n_groups, M, M))
+        self._start, self._waiting = 0, list[Vectors]()
+
+    @property
+    def squares(self) -> Squares:
+        return Squares(np.empty((self._n, 0)), self._weight, group=self._fold)
+
+    def add(self, at: slice, K: NDArray[Any]) -> None:
+        self._waiting.append(K.astype(np.float64))
+        if at.stop - self._start < GATHERED and at.stop < self._n:
+            return
+        rows, S = slice(self._start, at.stop), np.concatenate(self._waiting)
+        self._start, self._waiting = at.stop, []
+        if self._weight is not None:
+            S *= np.sqrt(self._weight[rows])[:, None]
+        if self._fold is None:
+            add_square(self.squared[0], S, n_threads=self._n_threads)
+            return
+        fold = self._fold[rows]
+        for f in np.unique(fold):
+            add_square(self.squared[f], S[fold == f], n_threads=self._n_threads)
+
+    def put(self, G: Vectors, c: Vectors) -> None:
+        self.squared = G

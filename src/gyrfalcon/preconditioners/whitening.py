@@ -24,7 +24,7 @@ Choices by measurement (data and sizes in `gyrfalcon.preconditioners.falkon`):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import get_lapack_funcs
 
 from .._utils.checks import integer, not_negative, optional
-from .._utils.devices import has_float64
+from .._utils.devices import has_float64, import_torch
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, single_threaded_blas
 from .coordinates import Coordinates, Halfway, Vectors
@@ -230,6 +230,24 @@ class Whitening(Coordinates):
 
     def apply_transpose(self, s: NDArray[Any]) -> Vectors:
         return self.solve_Tt(self.restrict(s))
+
+    def features_on(self, device: torch.device) -> Callable[[Any], Any]:
+        """Return the function that computes the features F' = R'K' of a block of K on a device, in float64.
+
+        R = B sqrt(n), so that R'K_MM R = I up to the jitter.
+        """
+        torch = import_torch()
+        # LAPACK's order is that of the transposed matrix for PyTorch
+        lower = torch.from_numpy(np.ascontiguousarray(self.T[:, : self.rank].T, dtype=np.float64)).to(device)
+        selected = torch.from_numpy(self.selected.astype(np.int64)).to(device)
+        factors = None if self.D is None else torch.from_numpy(self.D[self.selected, None]).to(device)
+
+        def features(K: Any) -> Any:
+            chosen = K.T if self.rank == self.M and self.method == "cholesky" else K.T[selected]
+            restricted = chosen.double() if factors is None else chosen.double() * factors
+            return torch.linalg.solve_triangular(lower, restricted, upper=False)
+
+        return features
 
     def invert(self, alpha: NDArray[Any]) -> Vectors:
         y = np.asarray(alpha, dtype=np.float64) * np.sqrt(self.n)

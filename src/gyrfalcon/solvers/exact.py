@@ -14,6 +14,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from .._utils.checks import not_negative
 from .._utils.words import shown
+from ..preconditioners.factors import FactorEngine
 
 Vectors = NDArray[np.float64]
 
@@ -25,6 +26,7 @@ def exact_ridge(
     weight: NDArray[Any] | None = None,
     *,
     overwrite_gram: bool = False,
+    engine: FactorEngine | None = None,
 ) -> Vectors:
     """Return kernel ridge regression's alpha, ``(K + penalty n W^-1) alpha = y``, by a Cholesky factorisation.
 
@@ -39,6 +41,8 @@ def exact_ridge(
         Sample weights; coefficients of rows with weight 0 are 0.
     overwrite_gram : bool
         Whether gram's memory may be used for the factor (if it is float64 and Fortran-ordered).
+    engine : FactorEngine, optional
+        What makes the factor; by default SciPy.
 
     Examples
     --------
@@ -51,15 +55,31 @@ def exact_ridge(
     K, root, z = weighted_gram(gram, y, weight, overwrite_gram)
     n = len(K)
     K[np.diag_indices(n)] += penalty * n
-    try:
-        factor = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+    alpha = _solution(K, z) if engine is None else _solution_by(engine, K, z)
+    if alpha is None:
         raise ValueError(
             f"the kernel matrix plus penalty * n = {penalty * n:.3g} is not positive definite: raise "
             f"penalty={shown(penalty)}, or choose least squares, which takes a singular matrix"
-        ) from None
-    alpha: Vectors = cho_solve(factor, z, overwrite_b=True, check_finite=False)
+        )
     return (alpha if root is None else root[:, None] * alpha).reshape(y.shape)
+
+
+def _solution(K: Vectors, z: Vectors) -> Vectors | None:
+    """Return K^-1 z, or None if K is not positive definite; both are overwritten."""
+    try:
+        factor = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return None
+    solution: Vectors = cho_solve(factor, z, overwrite_b=True, check_finite=False)
+    return solution
+
+
+def _solution_by(engine: FactorEngine, K: Vectors, z: Vectors) -> Vectors | None:
+    """Return what `_solution` does, by another engine."""
+    if not engine.cholesky(K, lower=False):
+        return None
+    triangles = engine.triangles(K)
+    return triangles.solve(triangles.solve(z, lower=False, transposed=True), lower=False)
 
 
 def weighted_gram(

@@ -14,7 +14,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from .._utils.ranges import check_kernel_scale
 from .._utils.threads import effective_n_jobs, share
 from ..operators import Operator
-from .nystrom_features import small_blocks
+from ..operators.squares import BlockSums, Squares
+from .nystrom_features import parts_of
 
 Vectors = NDArray[np.float64]
 
@@ -54,32 +55,52 @@ def normal_equations(
     >>> np.allclose(G, F.sandwich(np.eye(20))), c.shape
     (True, (20, 1))
     """
-    M, k = operator.shape[1], y.shape[1]
-    G, c = np.zeros((M, M)), np.zeros((M, k))
-    size = min(512, max(64, -(-M // _PANELS)))
-    panels = [slice(start, min(start + size, M)) for start in range(0, M, size)]
-    pairs = [(panels[i], panels[j]) for i in range(len(panels)) for j in range(i, len(panels))]
-    n_threads = effective_n_jobs(n_jobs)
-    for at, block in small_blocks(operator):
-        F, Y = block.astype(np.float64, copy=weight is not None), y[at].astype(np.float64)
-        if weight is not None:
-            root = np.sqrt(weight[at].astype(np.float64))[:, None]
+    sums = _NormalEquations(operator.shape[1], y, weight, effective_n_jobs(n_jobs))
+    operator.add_blocks(sums)
+    G, c = sums.G, sums.c
+    squares = float(G.trace()) / operator.shape[0]  # of a row's features: k(x, x), on average
+    check_kernel_scale(squares if squares or not c.any() else 5e-324, np.float64, power=1)
+    for left, right in sums.pairs:
+        G[right, left] = G[left, right].T
+    return G, c
+
+
+class _NormalEquations(BlockSums):
+    """F'WF, in tiles on and above the diagonal of G, and F'Wy."""
+
+    def __init__(self, M: int, y: NDArray[Any], weight: NDArray[Any] | None, n_threads: int) -> None:
+        self._y, self._weight, self._n_threads = y, weight, n_threads
+        self.G, self.c = np.zeros((M, M)), np.zeros((M, y.shape[1]))
+        size = min(512, max(64, -(-M // _PANELS)))
+        panels = [slice(start, min(start + size, M)) for start in range(0, M, size)]
+        self.pairs = [(panels[i], panels[j]) for i in range(len(panels)) for j in range(i, len(panels))]
+
+    @property
+    def squares(self) -> Squares:
+        return Squares(self._y, self._weight)
+
+    def add(self, at: slice, K: NDArray[Any]) -> None:
+        for part, rows in parts_of(at, K):
+            self._add(part, rows)
+
+    def _add(self, at: slice, K: NDArray[Any]) -> None:
+        F, Y = K.astype(np.float64, copy=self._weight is not None), self._y[at].astype(np.float64)
+        if self._weight is not None:
+            root = np.sqrt(self._weight[at].astype(np.float64))[:, None]
             F *= root
             Y *= root
 
-        def add(pair: tuple[slice, slice], F: Vectors = F, Y: Vectors = Y) -> None:
+        def add(pair: tuple[slice, slice]) -> None:
             left, right = pair
             with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale finds it
-                G[left, right] += F[:, left].T @ F[:, right]
+                self.G[left, right] += F[:, left].T @ F[:, right]
                 if left is right:
-                    c[left] += F[:, left].T @ Y
+                    self.c[left] += F[:, left].T @ Y
 
-        share(add, pairs, n_threads)
-    squares = float(G.trace()) / operator.shape[0]  # of a row's features: k(x, x), on average
-    check_kernel_scale(squares if squares or not c.any() else 5e-324, np.float64, power=1)
-    for left, right in pairs:
-        G[right, left] = G[left, right].T
-    return G, c
+        share(add, self.pairs, self._n_threads)
+
+    def put(self, G: Vectors, c: Vectors) -> None:
+        self.G, self.c = G[0], c
 
 
 def solve_ridge(G: Vectors, c: Vectors, ridge: float) -> Vectors:

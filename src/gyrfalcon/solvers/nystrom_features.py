@@ -17,6 +17,7 @@ from scipy.linalg.blas import dgemm, dsyrk
 
 from .._utils.threads import share
 from ..operators import Operator
+from ..operators.squares import BlockSums, Squares
 from ..preconditioners import Whitening
 
 Vectors = NDArray[np.float64]
@@ -55,22 +56,31 @@ def nystrom_features(operator: Operator, whitening: Whitening) -> Iterator[tuple
     >>> np.allclose(F.T @ F, K.centers_gram())
     True
     """
+    _check(operator, whitening)
+    for at, K in operator.blocks():
+        for part, rows in parts_of(at, K):
+            yield part, _features(whitening, rows)
+
+
+def _check(operator: Operator, whitening: Whitening) -> None:
+    """Raise ValueError unless the whitening is that of the operator's centers, in float64."""
     if operator.shape[1] != whitening.M:
         raise ValueError(f"the operator has {operator.shape[1]} centers, but the whitening was made for {whitening.M}")
     if whitening.dtype != np.float64:
         raise ValueError(f"the whitening is {whitening.dtype}: make it from centers_gram(np.float64)")
-    root_n = np.sqrt(whitening.n)
-    for at, K in small_blocks(operator):
-        yield at, whitening.apply_transpose(K.T) * root_n
 
 
-def small_blocks(operator: Operator) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Iterate over the blocks of K in parts of which a copy in float64 takes little memory."""
-    size = max(_FEWEST_ROWS, _PART // max(1, operator.shape[1]))
-    for at, K in operator.blocks():
-        for start in range(0, len(K), size):
-            part = K[start : start + size]
-            yield slice(at.start + start, at.start + start + len(part)), part
+def _features(whitening: Whitening, K: NDArray[Any]) -> Vectors:
+    """Return the features of a block of K, a column for each row."""
+    return whitening.apply_transpose(K.T) * np.sqrt(whitening.n)
+
+
+def parts_of(at: slice, K: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Iterate over a block of K in parts of which a copy in float64 takes little memory."""
+    size = max(_FEWEST_ROWS, _PART // max(1, K.shape[1]))
+    for start in range(0, len(K), size):
+        part = K[start : start + size]
+        yield slice(at.start + start, at.start + start + len(part)), part
 
 
 def feature_sums(
@@ -104,20 +114,42 @@ def feature_sums(
     >>> np.allclose(np.triu(G), np.triu(F @ F.T)), np.allclose(rhs[:, 0], F.sum(axis=1))
     (True, True)
     """
-    rank = whitening.rank
-    G, rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]), order="F")
-    for at, F in nystrom_features(operator, whitening):
-        y_block = np.ascontiguousarray(Y[at])
-        if weight is not None:
-            root = np.sqrt(weight[at])
+    _check(operator, whitening)
+    sums = _FeatureSums(whitening, Y, weight)
+    operator.add_blocks(sums)
+    return sums.G, sums.rhs
+
+
+class _FeatureSums(BlockSums):
+    """F'WF, in the upper triangle of G, and F'WY."""
+
+    def __init__(self, whitening: Whitening, Y: NDArray[Any], weight: NDArray[Any] | None) -> None:
+        self._whitening, self._Y, self._weight = whitening, Y, weight
+        rank = whitening.rank
+        self.G, self.rhs = np.zeros((rank, rank), order="F"), np.zeros((rank, Y.shape[1]), order="F")
+
+    @property
+    def squares(self) -> Squares:
+        return Squares(self._Y, self._weight, self._whitening)
+
+    def add(self, at: slice, K: NDArray[Any]) -> None:
+        for part, rows in parts_of(at, K):
+            self._add(part, rows)
+
+    def _add(self, at: slice, K: NDArray[Any]) -> None:
+        F, y_block = _features(self._whitening, K), np.ascontiguousarray(self._Y[at])
+        if self._weight is not None:
+            root = np.sqrt(self._weight[at])
             F, y_block = F * root, root[:, None] * y_block
         # All by SciPy's BLAS, which also solves with triangles: NumPy's has threads of its own, and the threads of one
         # keep the cores busy for a while when it is the other's turn (F @ y_block took 20 times as long as G).
-        if rank:
-            G = dsyrk(1.0, F, beta=1.0, c=G, overwrite_c=True)
-        if rhs.size:
-            rhs = dgemm(1.0, F, y_block, beta=1.0, c=rhs, overwrite_c=True)
-    return G, rhs
+        if len(F):
+            self.G = dsyrk(1.0, F, beta=1.0, c=self.G, overwrite_c=True)
+        if self.rhs.size:
+            self.rhs = dgemm(1.0, F, y_block, beta=1.0, c=self.rhs, overwrite_c=True)
+
+    def put(self, G: Vectors, c: Vectors) -> None:
+        self.G, self.rhs = np.asfortranarray(G[0]), c
 
 
 def features_of(operator: Operator, whitening: Whitening, points: Any) -> Vectors:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from .._utils.portable import beside
 from .._utils.threads import single_threaded_blas
 from ..operators import Operator, Rowwise
 from ..preconditioners import Whitening
@@ -184,7 +185,7 @@ def _from_start(operator: Operator, whitening: Whitening, start: Vectors, q: int
     last = np.zeros(b + 1, dtype=operator.dtype)
     last[b] = 1.0
     V = np.hstack([whitening.apply(start), np.zeros((operator.shape[1], 1))])
-    first = whitening.apply_transpose(operator.sandwich(V, Rowwise(lambda T: T + last)))
+    first = whitening.apply_transpose(operator.sandwich(V, Rowwise(lambda T: T + beside(last, T), portable=True)))
     mean = first[:, b] * (np.sqrt(whitening.n) / n)
 
     def centered(product: Vectors, X: Vectors) -> Vectors:

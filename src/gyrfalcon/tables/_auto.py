@@ -222,7 +222,7 @@ class AutoEstimator(Estimator):
             data = TrainingData(inputs, table, problem, folds, weight)
             try:
                 with self._told(budget, inputs.n_rows) as (tell, say):
-                    compute = Compute(self.n_jobs, self.memory_budget)
+                    compute = Compute(self.n_jobs, self.memory_budget, self.device)
                     search_budget = budget.until(REFINE_SHARE * seconds)
                     run = Run(compute, budget, search_budget, random_state, beginning, tuple(self.families), tell, say)
                     learnt = learn(data, run, resume, *([] if journal is None else [journal.write]))

@@ -54,8 +54,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     {auto.scoring}
         Where the metric depends on predicted classes, as accuracy and balanced accuracy do, it also chooses
         `class_offsets_`.
-    {auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs, auto.random_state, auto.callbacks,
-    auto.verbose}
+    {auto.families, auto.cv, auto.checkpoint, auto.memory_budget, auto.device, n_jobs, auto.random_state,
+    auto.callbacks, auto.verbose}
 
     Attributes
     ----------
@@ -120,6 +120,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -132,6 +133,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         self.cv = cv
         self.checkpoint = checkpoint
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks

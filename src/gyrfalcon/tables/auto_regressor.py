@@ -57,7 +57,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
 
     Parameters
     ----------
-    {auto.time_budget, auto.scoring, auto.families, auto.cv, auto.checkpoint, auto.memory_budget, n_jobs,
+    {auto.time_budget, auto.scoring, auto.families, auto.cv, auto.checkpoint, auto.memory_budget, auto.device, n_jobs,
     auto.random_state, auto.callbacks, auto.verbose}
 
     Attributes
@@ -139,6 +139,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         cv: Any = 5,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         memory_budget: int | float | str = "auto",
+        device: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
@@ -150,6 +151,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         self.cv = cv
         self.checkpoint = checkpoint
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.callbacks = callbacks

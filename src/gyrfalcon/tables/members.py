@@ -390,6 +390,7 @@ class ModelFits:
         return {
             "dtype": "float32",
             "memory_budget": self.run.compute.memory_budget,
+            "device": self.run.compute.device,
             "n_jobs": self.run.compute.n_jobs,
             "random_state": int(self.run.random_state.randint(2**31 - 1)),
             "callbacks": stop,
