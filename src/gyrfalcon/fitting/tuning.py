@@ -60,6 +60,8 @@ class Tuned:
     moments : first and second moments of Adam, or None
     steps : iterations of Adam that these are of
     is_stopped : whether a callback has stopped the search
+    found : the logarithms of the parameters of the kernel and of mu that they were computed from, which a search goes on
+        with: logarithms of the parameters differ from them by rounding. None before the first iteration
     """
 
     kernel: Kernel
@@ -70,6 +72,13 @@ class Tuned:
     moments: Array | None = None
     steps: int = 0
     is_stopped: bool = False
+    found: Array | None = None
+
+    def logarithms(self) -> Array:
+        """Return the logarithms of the parameters of the kernel, followed by that of mu."""
+        if self.found is not None:
+            return self.found
+        return np.append(self.kernel.log_parameters(self.centers.shape[1]), np.log(self.mu))
 
 
 class _Search:
@@ -81,13 +90,16 @@ class _Search:
         self.problem, self.held, self.start, self.settings, self.watch = problem, held, start, settings, watch
         self.d, self.M = problem.X.shape[1], len(start.centers)
         self.unit = problem.X.std(axis=0) + 1e-300
-        theta = start.kernel.log_parameters(self.d)
-        self.p = len(theta)
-        first = [(start.centers / self.unit).ravel()] if settings.of_centers else []
-        self.x0 = np.concatenate([theta, [np.log(start.mu)], *first])
+        self.p = len(start.logarithms()) - 1
+        self.x0 = self.vector(start)
         self.reach = np.full(len(self.x0), np.inf)
         self.reach[: self.p], self.reach[self.p] = _FARTHEST, _FARTHEST_MU
         self.history, self.began, self.evaluations = list(start.history), time.perf_counter(), 0
+
+    def vector(self, tuned: Tuned) -> Array:
+        """Return the vector of parameters that were found."""
+        moved = [(tuned.centers / self.unit).ravel()] if self.settings.of_centers else []
+        return np.concatenate([tuned.logarithms(), *moved])
 
     def at(self, x: Array) -> tuple[Kernel, float, Array]:
         """Return kernel, mu and centers."""
@@ -133,7 +145,8 @@ class _Search:
     def tuned(self, x: Array, value: float, moments: Array | None = None, steps: int = 0) -> Tuned:
         """Return the parameters of a vector."""
         kernel, mu, centers = self.at(x)
-        return Tuned(kernel, mu, centers, value * self.scale(self.problem), list(self.history), moments, steps)
+        value, history = value * self.scale(self.problem), list(self.history)
+        return Tuned(kernel, mu, centers, value, history, moments, steps, found=x[: self.p + 1].copy())
 
 
 def tune_on(
@@ -221,6 +234,7 @@ def _adam(search: _Search, keep: Keep, done: int) -> Tuned:
         is_stopped = search.record(x, value, problem)
         tuned = replace(search.tuned(x, value, moments.copy(), total), is_stopped=is_stopped)
         keep(tuned, step + 1)
+        x = search.vector(tuned)  # as a search that was interrupted here begins, to the last bit
         if is_stopped:
             break
     return tuned

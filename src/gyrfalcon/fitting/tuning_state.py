@@ -19,6 +19,7 @@ from .tuning import Tuned
 Array = NDArray[Any]
 
 _FILE = "tuning.npz"
+_LARGEST = 700.0  # largest logarithm whose exponential is finite, rounded down
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class TuningJournal:
         }
         for i, tuned in enumerate(tried):
             arrays |= {
-                f"theta{i}": tuned.kernel.log_parameters(tuned.centers.shape[1]),
+                f"logarithms{i}": tuned.logarithms(),
                 f"centers{i}": tuned.centers,
-                f"numbers{i}": np.array([tuned.mu, tuned.value, tuned.steps]),
+                f"numbers{i}": np.array([tuned.value, tuned.steps]),
                 **({} if tuned.moments is None else {f"moments{i}": tuned.moments}),
             }
         with replacing(self.path) as partial, open(partial, "wb") as file:
@@ -100,14 +101,15 @@ def _all_tuned(
 
 def _tuned(kernel: Kernel, centers: Array, values: dict[str, Array], i: int, history: list[dict[str, Any]]) -> Tuned:
     """Return the parameters that were written with a number."""
-    theta, found, moments = values[f"theta{i}"], values[f"centers{i}"], values.get(f"moments{i}")
-    mu, value, steps = (float(number) for number in values[f"numbers{i}"])
+    logarithms, found, moments = values[f"logarithms{i}"], values[f"centers{i}"], values.get(f"moments{i}")
+    value, steps = (float(number) for number in values[f"numbers{i}"])
     n_parameters = len(kernel.log_parameters(centers.shape[1]))
-    if theta.shape != (n_parameters,) or found.shape != centers.shape:
+    if logarithms.shape != (n_parameters + 1,) or found.shape != centers.shape:
         raise ValueError("other shapes of parameters")
-    if not (np.isfinite(theta).all() and np.isfinite(found).all() and 0 < mu < np.inf):
+    mu = float(np.exp(logarithms[-1])) if abs(logarithms[-1]) < _LARGEST else np.nan
+    if not (np.isfinite(logarithms).all() and np.isfinite(found).all() and 0 < mu < np.inf):
         raise ValueError("parameters that are not finite")
     if moments is not None and moments.shape != (2, n_parameters + 1 + centers.size):
         raise ValueError("other shapes of moments")
-    tuned = kernel.with_log_parameters(theta, centers.shape[1])
-    return Tuned(tuned, mu, found, value, history, moments, int(steps))
+    tuned = kernel.with_log_parameters(logarithms[:-1], centers.shape[1])
+    return Tuned(tuned, mu, found, value, history, moments, int(steps), found=logarithms)
