@@ -241,7 +241,7 @@ class LargeFits(ModelFits):
             choose_by="validation",
             tol=TOLERANCE,
             max_iter=MAX_ITER,
-            **self._parameters(self._deadline(plan.size, self.time_left)),
+            **self._device_parameters(self._deadline(plan.size, self.time_left)),
         )
         return self._fit_judged(model, plan, X)
 
@@ -268,7 +268,7 @@ class LargeFits(ModelFits):
         candidate, problem, train = plan.kind.candidate, self.data.problem, self.data.folds.train
         make = problem.falkon if plan.kind.few else problem.falkon_squares
         stop = self._deadline(len(train), max(LEAST_SECONDS, self.time_left))
-        model = make(candidate.kernel, self._penalty(plan), **self._parameters(stop))
+        model = make(candidate.kernel, self._penalty(plan), **self._device_parameters(stop))
         self._fit(model, X, train, candidate, fewer_centers(plan.size))
         return without_callbacks(model)
 

@@ -281,7 +281,7 @@ class ModelFits:
             tol=TOLERANCE,
             max_iter=MAX_ITER,
             **choice,
-            **self._parameters(self._deadline(n, share)),
+            **self._device_parameters(self._deadline(n, share)),
         )
         centers = _PRECONDITIONERS[1:] if self._has_many_outputs else (None, *_PRECONDITIONERS)
         self._fit(model, X, rows, candidate, centers)
@@ -353,7 +353,7 @@ class ModelFits:
         return held
 
     def _fit_falkon(self, candidate: Candidate, X: Any, rows: Array, M: int, stop: StopEarly) -> Any:
-        model = self.data.problem.falkon(candidate.kernel, candidate.mu / len(rows), **self._parameters(stop))
+        model = self.data.problem.falkon(candidate.kernel, candidate.mu / len(rows), **self._device_parameters(stop))
         self._fit(model, X, rows, candidate, (min(M, len(rows)),))
         return without_callbacks(model)
 
@@ -386,15 +386,18 @@ class ModelFits:
         raise refused
 
     def _parameters(self, stop: StopEarly) -> dict[str, Any]:
-        """Return the parameters that all models share."""
+        """Return the parameters that all models share; models of trees of cells have no others."""
         return {
             "dtype": "float32",
             "memory_budget": self.run.compute.memory_budget,
-            "device": self.run.compute.device,
             "n_jobs": self.run.compute.n_jobs,
             "random_state": int(self.run.random_state.randint(2**31 - 1)),
             "callbacks": stop,
         }
+
+    def _device_parameters(self, stop: StopEarly) -> dict[str, Any]:
+        """Return the parameters of models that devices can compute."""
+        return {**self._parameters(stop), "device": self.run.compute.device}
 
     def _deadline(self, n: int, share: float) -> StopEarly:
         """Return the callback that ends a fit of n rows after a number of seconds."""
