@@ -60,8 +60,8 @@ class Tuned:
     moments : first and second moments of Adam, or None
     steps : iterations of Adam that these are of
     is_stopped : whether a callback has stopped the search
-    found : the logarithms of the parameters of the kernel and of mu that they were computed from, which a search goes on
-        with: logarithms of the parameters differ from them by rounding. None before the first iteration
+    found : the logarithms that the parameters of the kernel and mu were computed from, with which a search goes on:
+        logarithms of the parameters differ from them by rounding. None before the first iteration
     """
 
     kernel: Kernel
