@@ -230,14 +230,11 @@ class FalkonRegressor(PosteriorRegressor):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            # all else, such as a loss of the user, may need all of y at once
-            in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not (
-                self.uncertainty or self.incremental or validates
-            )
+            needs_all = self.uncertainty or self.incremental or validates or compute.device is not None
+            # a loss of the user, too, may need all of y at once
+            in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not needs_all
             options = {"hold_out": hold_out, "loss": loss, "copies": self._n_levels()}
-            data = self._data(
-                session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None
-            )
+            data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             settings, warm = self._settings, None
             # coefficients mean something else to another loss, and centers to features in other units
             warm_start = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)
