@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import numpy as np
@@ -32,6 +33,7 @@ from gyrfalcon.operators import KernelOperator, Shifted
 from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading, row_matrix
 from gyrfalcon.sources.columns import Column, stored_column
 from gyrfalcon.sources.rereading import CheckedRows, GroupHashes, RowsChangedError
+from gyrfalcon.sources.scratch import temporary_file
 from gyrfalcon.storage.describe import describe
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -47,6 +49,18 @@ def long(monkeypatch):
     """Let a thousand rows be very many."""
     monkeypatch.setattr(columns, "LONG", 1_000)
     monkeypatch.setattr(rereading, "_MANY_ROWS", 1_000)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_is_closed_with_its_last_owner():
+    file = temporary_file(8)
+    owners = [file, file]
+    descriptor = file.fileno()
+    del file, owners[0]
+    os.fstat(descriptor)
+    owners.clear()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def column_of(values):

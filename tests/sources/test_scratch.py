@@ -60,13 +60,13 @@ class Slow(ArrayRows):
 def files(monkeypatch):
     """The temporary files that are made meanwhile."""
     made = []
-    make = tempfile.TemporaryFile
 
-    def remembered(*arguments, **options):
-        made.append(make(*arguments, **options))
-        return made[-1]
+    class Remembered(gyrfalcon.sources.scratch._TemporaryFile):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", remembered)
+    monkeypatch.setattr(gyrfalcon.sources.scratch, "_TemporaryFile", Remembered)
     return made
 
 

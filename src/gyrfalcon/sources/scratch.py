@@ -7,13 +7,14 @@ source again and again are compared with the first reading; see `rereading`.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,13 +72,21 @@ def has_room(size: int, folder: str | None = None) -> bool:
         return False
 
 
+class _TemporaryFile(io.FileIO):
+    """A file that is closed when nothing refers to it any more: several matrices can share one."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def temporary_file(size: int, folder: str | None = None) -> IO[bytes] | None:
     """Make an empty file without a name for `size` bytes, or return None if the disk has no room for them."""
     try:
         folder = folder or _temporary_folder()
         if size == 0 or not has_room(size, folder):
             return None
-        return tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0)
+        with tempfile.TemporaryFile(dir=folder, prefix="gyrfalcon-", buffering=0) as file:
+            return cast(IO[bytes], _TemporaryFile(os.dup(file.fileno()), "rb+"))
     except OSError:  # a folder that cannot be written into, or none
         return None
 
