@@ -28,22 +28,22 @@ _LARGEST = 1.0  # of all scores: where it is the threshold, sets hold every clas
 class ConformalClassifier(ClassifierMixin, ConformalEstimator):
     """Sets of classes that contain the right one with a given probability, around any classifier with probabilities.
 
-    Some rows are held out of the fit, and say how probable a class has to be to belong to a set. If new rows are like
-    these, sets contain the right class with at least the given probability, whatever the model.
+    Some rows are held out of the fit, and determine how probable a class has to be to belong to a set. If new rows come
+    from the same distribution, sets contain the right class with at least the given probability, for any model.
 
     Parameters
     ----------
     estimator : classifier or None, default=None
         The model, of Gyrfalcon or of scikit-learn, with `predict_proba`. None is `FalkonClassifier(loss="logistic")`.
     method : {"lac", "aps"}, default="lac"
-        "lac" takes the classes whose probability is above a threshold, which gives the smallest sets [1]_; they may be
-        empty for rows unlike all others. "aps" takes the most probable classes until their sum is above a threshold
-        [2]_: its sets are larger, contain the right class about as often for difficult rows as for easy ones, and are
-        never empty.
+        How sets are formed. "lac" takes the classes whose probability is above a threshold, which gives the smallest
+        sets [1]_; they can be empty for unusual rows. "aps" takes the most probable classes until their sum is above a
+        threshold [2]_: its sets are larger, contain the right class about as often for difficult rows as for easy ones,
+        and are never empty.
     validation_fraction : float, default=0.2
-        Share of the rows to hold out where `fit` is given no validation rows. If all rows of a class are drawn, one of
-        them is used for training as well, so that `classes_` are those of y, and counts among the held-out rows as the
-        least expected one.
+        Fraction of the rows to hold out if `fit` is given no validation rows. If all rows of a class are drawn, one of
+        them is also used for training, so that `classes_` contains all classes of y, and counts as the least expected
+        of the held-out rows.
     {conformal.random_state}
 
     Attributes

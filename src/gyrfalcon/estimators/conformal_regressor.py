@@ -38,20 +38,20 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ConformalRegressor(MultiOutputMixin, RegressorMixin, ConformalEstimator):
     """Intervals that contain y with a given probability, around any regressor: split conformal prediction.
 
-    Some rows are held out of the fit, and say how wide intervals have to be [1]_. If new rows are like these, intervals
-    contain y with at least the given probability, whatever the model and the distribution.
+    Some rows are held out of the fit, and determine how wide intervals have to be [1]_. If new rows come from the same
+    distribution, intervals contain y with at least the given probability, for any model and any distribution.
 
     Parameters
     ----------
     estimator : regressor or None, default=None
         The model, of Gyrfalcon or of scikit-learn. None is the `FalkonRegressor` that suits `method`.
     method : {"constant", "deviation", "quantiles"}, default="constant"
-        "constant" gives all rows the same width. "deviation" gives widths in proportion to the standard deviation of y,
-        for models with `predict(X, return_std=True)`: they are wide where the model knows little. "quantiles" moves the
-        first and the last of the quantiles that the model predicts (conformalised quantile regression [2]_): they are
-        wide where y is noisy.
+        How the width of intervals depends on the row. With "constant" it is the same for all rows. With "deviation" it
+        is proportional to the standard deviation of y, for models with `predict(X, return_std=True)`: intervals are
+        wide where there are few training rows. With "quantiles" the first and the last of the quantiles that the model
+        predicts are moved (conformalised quantile regression [2]_): intervals are wide where y is noisy.
     validation_fraction : float, default=0.2
-        Share of the rows to hold out where `fit` is given no validation rows.
+        Fraction of the rows to hold out if `fit` is given no validation rows.
     {conformal.random_state}
 
     Attributes

@@ -69,47 +69,48 @@ class ExactRegressor(PosteriorRegressor):
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows, or of random features, from which `method="pcg"` computes its preconditioner [2]_ [3]_. More
-        take fewer iterations. None is 5 sqrt(n), or sqrt(10 n) for
-        `preconditioner="hierarchical"`, and at least 1,000. With "askotch", the number of rows in a block; None is
-        sqrt(n (d + 16)) for d features.
+        Number of rows, or of random features, from which `method="pcg"` computes its preconditioner [2]_ [3]_. With
+        more of them, fewer iterations are needed, but the preconditioner takes more time and memory. None is 5 sqrt(n),
+        or sqrt(10 n) for `preconditioner="hierarchical"`, and at least 1,000. With "askotch", this is the number of
+        rows in a block; None is then sqrt(n (d + 16)) for d features.
     {penalty}
     {penalties}
-        With "pcg" the same passes over the rows serve them all.
+        With "pcg" they share the passes over the rows.
     choose_by : {"validation", "cv", "gcv", "loo", "evidence"} or None, default=None
-        What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X),
-        cross-validation (with "pcg" only), generalised cross-validation, the leave-one-out error, or the evidence,
-        which is the probability of y under the model (the last three not with "pcg"). None is "validation" if `fit` is
-        given validation rows, else "cv" with "pcg" and "loo" without. With a single penalty, "cv" gives
+        Criterion by which one of the `penalties` is chosen: the error on the validation rows (given to `fit`, or held
+        out of X), cross-validation (only with "pcg"), or, without "pcg", generalised cross-validation, the
+        leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
+        `fit` is given validation rows, else "cv" with "pcg" and "loo" without. With a single penalty, "cv" provides
         `cv_predictions_`.
     cv : int, splitter or array of shape (n,), default=5
         Folds of `choose_by="cv"`: their number, for random folds; a splitter of scikit-learn that holds out each row
         once, such as `KFold`; or the number of each row's fold.
     method : {"ridge", "pcg", "askotch", "gd", "least_squares", "early_stopping", "nu"}, default="ridge"
-        "ridge" is kernel ridge regression; "pcg" is the same by preconditioned conjugate gradient, and
-        "askotch" by accelerated block coordinate descent, with memory for a few vectors and a block of rows only [5]_;
-        "least_squares" is the function of least norm among those with the least squared error, without a penalty; and
-        "early_stopping" is gradient descent on the squared error, regularised by the number of its steps instead of a
-        penalty. "gd" is gradient descent with the penalty (equation 6 of the FALKON paper), and "nu" is the nu-method,
-        an accelerated "early_stopping" that needs about the square root of as many steps [4]_; both are meant for
-        comparison.
+        The problem to solve, and how. "ridge" is kernel ridge regression, by a factorisation of the n x n matrix. With
+        more than some 10,000 rows, use "pcg", which is the same by preconditioned conjugate gradient, or "askotch", by
+        accelerated block coordinate descent, which only needs memory for a few vectors and a block of rows [5]_.
+        "least_squares" has no penalty: it is the function of the smallest norm among those with the smallest squared
+        error. "early_stopping" is gradient descent on the squared error, regularised by the number of its steps instead
+        of a penalty. "gd" is gradient descent with the penalty (equation 6 of the FALKON paper), and "nu" is the
+        nu-method, an accelerated "early_stopping" that needs about the square root of the number of steps [4]_; both
+        are meant for comparisons.
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
-        Whether to keep what `predict(X, return_std=True)`, `predict_interval` and `sample_y` need: n^2 numbers in
+        Whether `predict(X, return_std=True)`, `predict_interval` and `sample_y` are available. They need n^2 numbers in
         float64, in memory and in model files. It requires `method="ridge"`, which then takes the time of a list of
         penalties.
     {exact.preconditioner}
         Only "pcg" uses it.
     max_iter : int or None, default=None
-        Maximum number of iterations; those of "askotch" are sweeps over all blocks. None is 100 for `method="pcg"` and
-        "askotch", and 500 for the others that iterate.
+        Maximum number of iterations, or, with "askotch", of sweeps over all blocks. None is 100 for `method="pcg"` and
+        "askotch", and 500 for the other iterative methods.
     tol : float or None, default=None
-        Stop "pcg" and "askotch" when the root mean square of the residual y - f(x) - penalty n coef / weight falls
-        below `tol` times the standard deviation of y; it bounds the distance of the fitted values from those of the
-        solution. A `ConvergenceWarning` says if that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and
-        warns only if predictions would still change by 5% of the standard deviation of y. "gd" stops when the norm of
-        that residual falls below `tol` times the norm of y less its offset; None is 1e-6 in float32 and 1e-10 in
-        float64, without a warning.
+        Tolerance at which iterations stop. "pcg" and "askotch" stop when the root mean square of the residual
+        y - f(x) - penalty n coef / weight, which bounds the error of the fitted values, falls below `tol` times the
+        standard deviation of y. A `ConvergenceWarning` is given if that was not reached. None is 1e-4 in float32 and
+        1e-6 in float64, and warns only if predictions would still change by 5% of the standard deviation of y. "gd"
+        stops when the norm of that residual falls below `tol` times the norm of y minus its offset; None is 1e-6 in
+        float32 and 1e-10 in float64, without a warning.
     {step}
         With "gd" the penalty is added to max k(x, x), and to the largest eigenvalue. "auto" is 0.95 / the largest
         eigenvalue with "nu", which is stable up to 1 over it, the others up to 2.

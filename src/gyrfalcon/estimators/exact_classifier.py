@@ -41,15 +41,15 @@ class ExactClassifier(CalibratedClassifier):
     ----------
     {kernel}
     n_centers : int or None, default=None
-        Number of rows, or of random features, from which the preconditioner is computed. More take fewer iterations.
-        None is 5 sqrt(n), or sqrt(10 n) for
+        Number of rows, or of random features, from which the preconditioner is computed. With more of them, fewer
+        iterations are needed, but the preconditioner takes more time and memory. None is 5 sqrt(n), or sqrt(10 n) for
         `preconditioner="hierarchical"`, and at least 1,000.
     {penalty}
     penalties : array of shape (P,), or None, default=None
-        Penalties to choose among; the same passes over the rows serve them all.
+        Penalties to choose from, by `choose_by`. They share the passes over the rows.
     choose_by : {"validation", "cv"} or None, default=None
-        Which rows choose among `penalties` and calibrate probabilities: the validation rows (given to `fit`, or held
-        out of X), by the share of wrong classes, or those of cross-validation, by the squared error. None is
+        How one of the `penalties` is chosen and probabilities are calibrated: on the validation rows (given to `fit`,
+        or held out of X), by the fraction of wrong classes, or by cross-validation, with the squared error. None is
         "validation" if `fit` is given validation rows, else "cv".
     cv : int, splitter or array of shape (n,), default=5
         Folds of `choose_by="cv"`: their number, for random folds with the same proportions of classes; a splitter of
@@ -58,17 +58,17 @@ class ExactClassifier(CalibratedClassifier):
     max_iter : int or None, default=None
         Maximum number of iterations of conjugate gradient. None is 100.
     tol : float or None, default=None
-        Stop when the root mean square of the residual falls below `tol` times the standard deviation of the targets +1
-        and -1; it bounds the distance of the fitted values from those of the solution. A `ConvergenceWarning` says if
-        that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would still change
-        by 5% of that standard deviation.
+        Tolerance at which iterations stop: when the root mean square of the residual, which bounds the error of the
+        fitted values, falls below `tol` times the standard deviation of the targets +1 and -1. A `ConvergenceWarning`
+        is given if that was not reached. None is 1e-4 in float32 and 1e-6 in float64, and warns only if values would
+        still change by 5% of that standard deviation.
     {validation_fraction}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose a single penalty or part of
-        f, as happens with a smooth kernel and a small penalty. Vectors and factors are in float64.
+        Precision of the kernel. "auto" is the precision of X, but float64 if float32 would lose a single penalty or
+        part of f, as happens with a smooth kernel and a small penalty. Vectors and factors are in float64.
     memory_budget : "auto", int or str, default="auto"
-        If the n x n kernel matrix fits, it is kept, and iterations run at memory speed. It is given in bytes, as a
-        string such as "4GB", or as "auto" for half of the available memory.
+        Memory for the n x n kernel matrix, in bytes or as a string such as "4GB". If the matrix fits, it is kept, so
+        that iterations do not compute it again. "auto" is half of the available memory.
     {device, n_jobs, exact.random_state, callbacks, verbose}
 
     Attributes

@@ -66,12 +66,12 @@ class FalkonClassifier(KernelClassifier):
     {kernel, falkon.n_centers}
     {falkon.penalty}
     loss : "squared", "logistic", "squared_hinge", "hinge" or Loss, default="squared"
-        The loss to minimise. "squared" is fastest, because it is one linear system. "logistic" is the negative
-        log-likelihood, which gives probabilities and takes several times longer. "squared_hinge" ignores rows beyond
-        the margin, as a support vector machine does; it often makes fewer errors and takes longer still. "hinge" is the
-        loss of `SVC`, smoothed by `gyrfalcon.losses.Hinge`, and the slowest. A loss of `gyrfalcon.losses` is also
-        accepted, and is given targets +1 and -1. scikit-learn's names "squared_error" and "log_loss" stand for
-        "squared" and "logistic".
+        The loss to minimise. "squared" is the fastest, because it is one linear system. Use "logistic", the negative
+        log-likelihood, for probabilities; it takes several times longer. Use "squared_hinge", a support vector machine
+        that ignores rows beyond the margin, if errors count most: it often makes fewer of them, and takes longer still.
+        "hinge" is the loss of `SVC`, smoothed by `gyrfalcon.losses.Hinge`, and the slowest. A loss of
+        `gyrfalcon.losses` is also accepted; its targets are +1 and -1. The names "squared_error" and "log_loss" of
+        scikit-learn stand for "squared" and "logistic".
     {multi_class, class_weight, centers, fit_intercept, scale, preconditioner, falkon.max_iter, tol, penalty_path,
     cg_steps, warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
     device, precision, n_jobs, random_state, callbacks, verbose}

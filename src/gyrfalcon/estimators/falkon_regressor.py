@@ -42,9 +42,10 @@ Array = NDArray[Any]
 class FalkonRegressor(PosteriorRegressor):
     """Kernel ridge regression on millions of rows, by FALKON; also robust regression, quantiles and counts.
 
-    Minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
-    where the offset is the mean of y: the Nyström form of kernel ridge regression, solved by conjugate gradient with a
-    preconditioner made from the centers [1]_. The kernel matrix is never stored unless it fits `memory_budget`.
+    It minimises mean((y - f(x))^2) + penalty |f - offset|^2 over functions f(x) = offset + sum_j coef_j k(x, center_j),
+    where the offset is the mean of y. This is the Nyström form of kernel ridge regression, solved by conjugate gradient
+    with a preconditioner that is computed from the centers [1]_. The kernel matrix is stored only if it fits in
+    `memory_budget`.
 
     With another loss, it minimises mean(loss(y, f(x))) + penalty / 2 |f - offset|^2 by Newton's method, where each step
     is a weighted problem of that kind [2]_. The offset is then the best constant for that loss, so that far from the
@@ -54,24 +55,24 @@ class FalkonRegressor(PosteriorRegressor):
     ----------
     {kernel, falkon.n_centers}
     {falkon.penalty}
-        For quantiles it is relative to a robust standard deviation of y, so that the unit of y does not matter.
+        For quantiles, the penalty is relative to a robust standard deviation of y, so that the unit of y does not
+        matter.
     loss : "squared", "huber", "quantile", "poisson", "squared_epsilon_insensitive" or Loss, default="squared"
-        The loss to minimise. "squared" learns the mean, and is fastest, because it is one linear system. "huber" learns
-        the mean too, and is robust to outliers; "quantile" learns `quantiles`; "poisson" learns the mean of counts, as
-        exp(f); "squared_epsilon_insensitive" is support vector regression, which ignores small errors. A loss of
-        `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted.
-        scikit-learn's names "squared_error" and "absolute_error" (the median) stand for "squared" and "quantile".
+        The loss to minimise. "squared" predicts the mean, and is the fastest, because it is one linear system. Use
+        "huber" if y has outliers, "quantile" to predict `quantiles`, and "poisson" for counts, whose mean is exp(f).
+        "squared_epsilon_insensitive" is support vector regression, which ignores small errors. A loss of
+        `gyrfalcon.losses`, whose parameters can be chosen, and a loss of your own are also accepted. The names
+        "squared_error" and "absolute_error" (the median) of scikit-learn stand for "squared" and "quantile".
     {quantiles, centers, fit_intercept, scale, uncertainty, incremental}
         It requires the squared loss.
     solver : {"cg", "gd"}, default="cg"
-        "cg" is conjugate gradient. "gd" is gradient descent, the basic algorithm of the FALKON paper (equations 11 and
-        12), which takes more iterations and is meant for comparison: for the squared loss, without a checkpoint, and
-        with `preconditioner` "paper", which "auto" then is, or "falkon".
+        The iterative method. "cg" is conjugate gradient. "gd" is gradient descent, the basic algorithm of the FALKON
+        paper (equations 11 and 12), which takes more iterations and is only meant for comparisons. It requires the
+        squared loss, no checkpoint, and `preconditioner` "paper" (which "auto" then stands for) or "falkon".
     {preconditioner, falkon.max_iter, tol, penalty_path, cg_steps}
     step : float, "auto" or None, default=None
-        Length of the steps of `solver="gd"`, which is tau / n in the paper. The eigenvalues of the preconditioned
-        system are near 1, and steps are stable below 2 over the largest. None and "auto" are 1 over the largest,
-        estimated in ten passes.
+        Length of the steps of `solver="gd"`, which is tau / n in the paper. None and "auto" are 1 over the largest
+        eigenvalue of the preconditioned system, estimated in ten passes. Steps below 2 over it are stable.
     {warm_start, early_stopping, validation_fraction, n_iter_no_change, checkpoint, dtype, memory_budget,
     device, precision, n_jobs, random_state, callbacks, verbose}
 
@@ -90,7 +91,7 @@ class FalkonRegressor(PosteriorRegressor):
         The loss, with the parameters that depend on the data resolved.
     {offset_, output_dtype_}
     {noise_variance_}
-        It includes the mean square over the rows of what iterations that stopped early left out of f.
+        If iterations stopped early, it includes the mean square of the part of f that is missing.
     {posterior_ spread_ conformity_, running_sums_, n_samples_seen_, mean_ scale_, n_features_in_, feature_names_in_}
 
     See Also

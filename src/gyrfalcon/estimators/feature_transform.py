@@ -43,12 +43,12 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         A kernel of `gyrfalcon.kernels` or its name. A length scale "scale" is computed from the rows, at most 10,000 of
         them.
     n_components : int, default=1000
-        Number of features M.
+        Number of features M. More features approximate the kernel better.
     orthogonal : bool, default=False
-        Whether weights are orthogonal in groups of `n_features_in_`, with a cosine and a sine for each frequency [2]_:
-        this approximates the kernel with less variance at the same cost.
+        Whether weights are orthogonal in groups of `n_features_in_`, with a cosine and a sine for each frequency [2]_.
+        Orthogonal weights approximate the kernel with less variance at the same cost.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the features; "auto" follows X.
+        Precision of the features. "auto" is the precision of X.
     {n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the weights.

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 class HierarchicalClassifier(OnTrees, CalibratedClassifier):
     """Kernel least-squares classification with every row as a center, in time proportional to the number of rows.
 
-    Regresses on targets +1 and -1 (one column for two classes, one for each class otherwise), as
+    It regresses on targets +1 and -1 (one column for two classes, one for each class otherwise), as
     `HierarchicalRegressor` does: within leaves of a binary tree the kernel is exact, between them it is approximated by
     pivots, and the system is solved directly [1]_. The leave-one-out values of the training rows, which the solve
     gives, calibrate probabilities. The most probable class is predicted.
@@ -39,9 +39,10 @@ class HierarchicalClassifier(OnTrees, CalibratedClassifier):
     ----------
     {kernel, trees.n_centers, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
-        What chooses among `penalties`: the validation rows (given to `fit`, or held out of X), by the share of wrong
-        classes, the squared leave-one-out error, or the evidence of the targets +1 and -1. Validation rows also
-        calibrate probabilities. None is "validation" if `fit` is given validation rows, else "loo".
+        Criterion by which one of the `penalties` is chosen: the fraction of wrong classes on the validation rows (given
+        to `fit`, or held out of X), the squared leave-one-out error, or the evidence of the targets +1 and -1.
+        Validation rows also calibrate probabilities. None is "validation" if `fit` is given validation rows, else
+        "loo".
     {leaf_size, rank, n_trees, split}
     {class_weight, fit_intercept, dense.scale, validation_fraction, checkpoint}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}

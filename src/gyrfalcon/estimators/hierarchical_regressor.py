@@ -42,14 +42,14 @@ class HierarchicalRegressor(UncertainRegressor, OnTrees):
     ----------
     {kernel, trees.n_centers, penalty, trees.penalties}
     choose_by : {"validation", "loo", "evidence"} or None, default=None
-        What chooses among `penalties`: the error on the validation rows (given to `fit`, or held out of X), the
-        leave-one-out error, or the evidence, which is the probability of y under the model. None is "validation" if
-        `fit` is given validation rows, else "loo".
+        Criterion by which one of the `penalties` is chosen: the error on the validation rows (given to `fit`, or held
+        out of X), the leave-one-out error, or the evidence, which is the probability of y under the model. None is
+        "validation" if `fit` is given validation rows, else "loo".
     {leaf_size, rank, n_trees, n_neighbors, split}
     {fit_intercept, dense.scale}
     uncertainty : bool, default=False
-        Whether to keep what `predict(X, return_std=True)` and `predict_interval` need: about n rank / 2 numbers for
-        each tree. It requires a positive penalty.
+        Whether `predict(X, return_std=True)` and `predict_interval` are available. They need about n rank / 2 numbers
+        for each tree. It requires a positive penalty.
     {validation_fraction, checkpoint}
     {trees.dtype, trees.memory_budget, n_jobs, trees.random_state, callbacks, verbose}
 

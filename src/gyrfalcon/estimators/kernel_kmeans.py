@@ -61,20 +61,21 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
         Number of clusters k.
     {kernel, n_centers, centers}
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
-        Rows to start from: drawn from a sample in proportion to squared distances in feature space ("k-means++"), drawn
-        uniformly ("random"), or given, in the units of X.
+        Initial centroids. "k-means++" draws rows of a sample in proportion to squared distances in feature space, and
+        "random" draws rows uniformly. They can also be given as an array, in the units of X.
     n_init : int, default=3
-        Number of starts, which share the passes over the rows; the best one is kept. With many rows, a sample of 10,000
-        rows (or of 100 for each cluster) decides between the starts, and the best one continues with all rows. Given
-        points are a single start, with all rows.
+        Number of initialisations, of which the best result is kept. More of them make a poor local optimum less likely.
+        They share the passes over the rows. With many rows, they are compared on a sample of 10,000 rows (or of 100 for
+        each cluster), and the best one continues with all rows. Given centroids are a single initialisation, with all
+        rows.
     {scale}
     max_iter : int, default=300
-        Maximum number of iterations, each a pass over the rows.
+        Maximum number of iterations, each of them a pass over the rows.
     tol : float, default=0.0001
-        Stop when the sum of the squared moves of the centroids is less than this share of the variance of the rows in
-        feature space. 0 runs until no label changes.
+        Tolerance at which the fit stops: when the sum of the squared moves of the centroids is less than this fraction
+        of the variance of the rows in feature space. With 0 it stops when no label changes.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X.
+        Precision of the kernel. "auto" is the precision of X.
     {memory_budget, device, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the rows to start from.

@@ -69,30 +69,31 @@ class _Kept(NamedTuple):
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     """Kernel principal component analysis on Nyström centers: a few non-linear columns that describe the rows.
 
-    Computes principal components of the rows in the kernel's feature space, restricted to the span of M centers but
+    It computes principal components of the rows in the kernel's feature space, restricted to the span of M centers but
     measured on all n rows [1]_. With every row as a center it is scikit-learn's `KernelPCA`; with fewer it takes memory
     for M x M numbers instead of n x n, and reads rows from any source.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Number of components, at most M; or the share of the variance that they explain, between 0 and 1. None keeps all
-        components whose variance is more than rounding. A `ConvergenceWarning` says if there are fewer components than
-        requested, or if the centers explain a smaller share.
+        Number of components, at most M; or the fraction of the variance that they explain, between 0 and 1. None keeps
+        all components whose variance exceeds rounding errors. A `ConvergenceWarning` is given if there are fewer
+        components than requested, or if the centers explain a smaller fraction.
     {kernel, n_centers, centers}
     fit_inverse_transform : bool, default=False
-        Whether to learn `inverse_transform`, by kernel ridge regression from the scores to the rows, on at most 10,000
-        of them. Sparse rows are not supported.
+        Whether `inverse_transform` is available. It is learned by kernel ridge regression from the scores to the rows,
+        on at most 10,000 of them. Sparse rows are not supported.
     {scale}
     solver : {"auto", "direct", "iterative"}, default="auto"
-        "direct" finds all components in one pass and n M^2 time; "iterative" finds the first `n_components` in several
-        passes of n M time each. "auto" iterates if they are at most a twelfth of the centers.
+        How components are computed. "direct" computes all components in one pass and n M^2 time, "iterative" the first
+        `n_components` in several passes of n M time each. "auto" is "iterative" if `n_components` is at most a twelfth
+        of the number of centers.
     tol : float or None, default=None
-        Residual of the components, relative to the largest eigenvalue, at which "iterative" stops; a
-        `ConvergenceWarning` says if that was not reached. The error of the eigenvalues is then of the order of its
-        square. None is 1e-4 in float32 and 1e-8 in float64.
+        Tolerance at which "iterative" stops: the residual of the components, relative to the largest eigenvalue. The
+        error of the eigenvalues is then of the order of its square. A `ConvergenceWarning` is given if that was not
+        reached. None is 1e-4 in float32 and 1e-8 in float64.
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel; "auto" follows X. "direct" factors in float64.
+        Precision of the kernel. "auto" is the precision of X. "direct" factors in float64.
     {memory_budget, device, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers and of the first block of "iterative".

@@ -57,7 +57,7 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
     """Scales of the features, or a matrix, under which a kernel method learns y better; a step before such a method.
 
     A kernel with one length scale treats all features alike, and irrelevant features hide the others. Here a FALKON fit
-    tells which features matter: feature j is multiplied by the root of the mean squared derivative of the fit with
+    determines which features matter: feature j is multiplied by the root of the mean squared derivative of the fit with
     respect to it, and the next round fits the features scaled in this way (recursive feature machines [1]_, on Nyström
     centers). The round with the least validation error is kept; the first round has no metric, so that a metric is used
     only if it helps.
@@ -70,16 +70,17 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
         otherwise. Its kernel should be that of the method that follows, with the length scale "scale", which adapts to
         the metric.
     kind : {"diagonal", "full"}, default="diagonal"
-        "diagonal" multiplies each feature by a number; "full" multiplies rows by a symmetric matrix, for y that depends
-        on a few directions that are not those of the features, and takes time and memory for n_features^2 numbers.
+        Form of the metric. "diagonal" multiplies each feature by a number. Use "full", which multiplies rows by a
+        symmetric matrix, if y may depend on a few combinations of the features; it takes time and memory for
+        n_features^2 numbers.
     scale : bool or "auto", default="auto"
-        Whether to bring every feature to mean 0 and standard deviation 1 first, so that their units do not matter.
-        "auto" does it unless a length scale of the estimator's kernel is given, which is in the units of the features,
-        or the rows come from a `TableEncoder`.
+        Whether to standardise every feature first, to mean 0 and standard deviation 1, so that their units do not
+        matter. "auto" does so unless the estimator's kernel is given with a length scale, which is in the units of the
+        features, or the rows come from a `TableEncoder`.
     n_rounds : int, default=5
-        Maximum number of rounds with a metric. A round that is 5% worse than the best is the last.
+        Maximum number of rounds with a metric. The fit ends earlier, with a round that is 5% worse than the best.
     n_gradients : int, default=4000
-        Number of rows over which squared derivatives are averaged. Rows that are centers are left out.
+        Number of rows over which squared derivatives are averaged. Centers are not among them.
     n_rows : int, default=20000
         Maximum number of rows to fit, drawn at random; more rows change a metric little. At most the same number is
         used for validation.
@@ -89,7 +90,8 @@ class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type:
     random_state : int, RandomState or None, default=None
         Seed of the rows that are drawn and held out, and of the centers.
     callbacks : callable, Callback, list of them, or None, default=None
-        Called with the record of each round; a callback that returns True stops the fit. See `gyrfalcon.callbacks`.
+        Functions that are called with the record of each round; if one returns True, the fit stops. See
+        `gyrfalcon.callbacks`.
     verbose : int, default=0
         1 shows a progress bar, 2 also logs a line for each round.
 

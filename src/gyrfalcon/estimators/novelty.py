@@ -50,13 +50,14 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
     ----------
     {kernel, n_centers}
     penalty : float, default=0.001
-        The papers' lambda, positive. A small penalty distinguishes rows that have few others like them; a large one
-        looks at the bulk of the rows. A penalty that float64 cannot tell from rounding is raised to the least that it
-        can.
+        The lambda of the papers, positive. With a small penalty, rows that have few similar rows get large leverage
+        scores; with a large one, only rows outside the bulk of the rows do. Penalties that are smaller than rounding in
+        float64 are raised to the smallest one that is not.
     contamination : float or "auto", default=0.1
-        Share of the training rows that are outliers, at most 0.5, which determines `offset_`. "auto" assumes clean
-        training rows: an outlier is a row whose score is beyond those of 99 % of the training rows when each is left
-        out of the fit, so that about 1 % of new rows like the training rows are called outliers.
+        Fraction of the training rows that are outliers, at most 0.5, which determines `offset_`. Use "auto" if there
+        are no outliers among the training rows: an outlier is then a row whose score is beyond those of 99% of the
+        training rows, each of which is left out of the fit for its own score. About 1% of new rows that resemble the
+        training rows are then classified as outliers.
     {centers, scale, memory_budget, n_jobs}
     random_state : int, RandomState or None, default=None
         Seed of the centers.

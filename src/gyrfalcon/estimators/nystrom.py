@@ -54,29 +54,29 @@ class NystromRegressor(PosteriorRegressor):
     ----------
     {kernel}
     n_centers : int, list of int, or None, default=None
-        Number of Nyström centers M, at most n. The validation rows, which are given to `fit` or held out of X, choose
-        among a list of them (and among `penalties`); the centers of a smaller number are the first of a larger one, and
-        one pass over the rows and one factorisation serve them all. None is 2,000, or 2 sqrt(n) beyond a million rows,
-        at most 10,000.
+        Number of Nyström centers M, at most n. More centers are more accurate and take more time. Pass a list to have
+        one of the numbers chosen (together with `penalties`) on the validation rows, which are given to `fit` or held
+        out of X: the centers of a smaller number are the first ones of a larger number, and all share one pass over the
+        rows and one factorisation. None is 2,000, or 2 sqrt(n) for more than a million rows, but at most 10,000.
     {penalty, penalties, choose_by, centers, fit_intercept, scale, uncertainty, incremental}
     solver : {"direct", "gd", "cg", "sgd", "bcd"}, default="direct"
-        "direct" is one factorisation. "gd", "cg" and "sgd" are gradient descent, conjugate gradient and mini-batch
-        gradient descent without a preconditioner, and "bcd" is block coordinate descent [2]_; they take many
-        iterations, and are meant for comparison.
+        How the coefficients are computed. "direct" is one factorisation. "gd", "cg" and "sgd" are gradient descent,
+        conjugate gradient and mini-batch gradient descent without a preconditioner, and "bcd" is block coordinate
+        descent [2]_; they take many iterations, and are meant for comparisons.
     {max_iter}
     tol : float or None, default=None
-        Stop "gd", "cg" and "bcd" when the residual falls below `tol` times the norm of the right-hand side; a
-        `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions (1e-6
-        in float32, 1e-10 in float64); 0 runs all `max_iter` iterations. Both warn only if predictions of "cg" would
-        still change by 5% of the standard deviation of y.
+        Tolerance at which "gd", "cg" and "bcd" stop: when the residual falls below `tol` times the norm of the
+        right-hand side. A `ConvergenceWarning` is given if that was not reached. None stops when further iterations
+        would have no visible effect on predictions (1e-6 in float32, 1e-10 in float64); 0 runs all `max_iter`
+        iterations. Both warn only if predictions of "cg" would still change by 5% of the standard deviation of y.
     step : float, "auto" or None, default=None
         Length of the steps of "gd" and "sgd". None and "auto" are 1 / the largest eigenvalue, estimated from ten
         passes, or from a few mini-batches.
     {batch_size, block_size, early_stopping, validation_fraction, n_iter_no_change}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose a single penalty beside the
-        values of the kernel, one term of the kernel beside another, or part of f, as happens with a smooth kernel and a
-        small penalty. "direct" factors in float64.
+        Precision of the kernel. "auto" is the precision of X, but float64 if float32 would lose a single penalty or one
+        term of the kernel in rounding, or part of f, as happens with a smooth kernel and a small penalty. "direct"
+        always factors in float64.
     {memory_budget, device, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes

@@ -34,21 +34,22 @@ from ._base import KernelRegressor
 class NytroRegressor(KernelRegressor):
     """NYTRO: Nyström centers, and early stopping instead of a penalty.
 
-    Runs gradient descent on mean((y - f(x))^2) over functions f(x) = sum_j coef_j k(x, center_j), in coordinates in
-    which these are orthonormal: beta <- beta - (gamma/n) R'K'(K R beta - y), coef = R beta, R R' = K_MM^+ [1]_. t
-    iterations of step gamma smooth about as much as a penalty of 1/(gamma t), so that the path over iterations is the
-    path over penalties, and validation rows say where to stop. When most of y is noise, that is after a few iterations.
+    It runs gradient descent on mean((y - f(x))^2) over functions f(x) = sum_j coef_j k(x, center_j), in coordinates in
+    which these are orthonormal: beta <- beta - (gamma/n) R'K'(K R beta - y), coef = R beta, R R' = K_MM^+ [1]_. The
+    result of t iterations with step gamma is about as smooth as with a penalty of 1/(gamma t). The path over iterations
+    therefore replaces a path over penalties, and the validation error determines where to stop. If most of y is noise,
+    a few iterations are enough.
 
     Parameters
     ----------
     {kernel, n_centers, centers, fit_intercept, scale}
     solver : {"gd", "cg", "sgd"}, default="gd"
-        "gd" is gradient descent, as in the paper; "cg" is conjugate gradient, whose path is shorter; "sgd" is
-        mini-batch gradient descent.
+        The iterative method. "gd" is gradient descent, as in the paper; "cg" is conjugate gradient, which needs fewer
+        iterations; "sgd" is mini-batch gradient descent.
     {max_iter, step, batch_size, stopping.early_stopping, validation_fraction, stopping.n_iter_no_change, min_decrease}
     dtype : "auto", "float32" or "float64", default="auto"
-        Precision of the kernel. "auto" follows X, but uses float64 where float32 would lose one term of the kernel
-        beside another. The factors are in float64 up to 1,500 centers, and in the precision of the kernel beyond that.
+        Precision of the kernel. "auto" is the precision of X, but float64 if float32 would lose one term of the kernel
+        in rounding. The factors are in float64 for up to 1,500 centers, and in the precision of the kernel for more.
     {memory_budget, device, n_jobs, batches.random_state, callbacks, verbose}
 
     Attributes

@@ -89,7 +89,7 @@ class OnRandomFeatures(KernelEstimator):
 class RandomFeaturesRegressor(OnRandomFeatures, KernelRegressor):
     """Ridge regression on random features of a kernel.
 
-    Minimises mean((y - F coef)^2) + penalty |coef|^2, where F are M random features of the rows, by normal equations
+    It minimises mean((y - F coef)^2) + penalty |coef|^2, where F are M random features of the rows, by normal equations
     that are added up over blocks of rows, or by mini-batch gradient descent [1]_. F is never stored. As M grows, the
     solution approaches that of kernel ridge regression; Nyström centers (`FalkonRegressor`) are chosen among the data,
     and usually fewer of them are needed [2]_.

@@ -17,7 +17,7 @@ ARGUMENTS: Mapping[str, Entry] = {
     "classes.y": Entry("array of shape (n,)"),
     "rows.X": Entry("array, table, sparse matrix, source or Dask collection of shape (n, n_features)"),
     "interval.X": Entry("as for `predict`", "A Dask collection is computed immediately."),
-    "path": Entry("str or path-like", "Where to write."),
+    "path": Entry("str or path-like", "The file to write."),
     "coverage": Entry("float, default=0.9", "Between 0 and 1, both excluded."),
     "dense.X": Entry(
         "array, table, source or Dask collection of shape (n, n_features)",
@@ -37,12 +37,12 @@ ARGUMENTS: Mapping[str, Entry] = {
     ),
     "forget.sample_weight": Entry(
         "array of shape (n,), optional",
-        "The weights with which the rows were learnt, multiplied by the forgetting factors of later batches.",
+        "The weights with which the rows were learned, multiplied by the forgetting factors of later batches.",
     ),
     "forgetting_factor": Entry(
         "float, default=1.0",
-        """The weights of all rows learnt before are multiplied by this number, which is above 0 and at most 1, so that
-        the model follows a relation that changes over time.""",
+        """Number, above 0 and at most 1, by which the weights of all earlier rows are multiplied. Use a number below 1
+        if the relation between X and y changes over time.""",
     ),
     "max_new_centers": Entry(
         "int, default=0",

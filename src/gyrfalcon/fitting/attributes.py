@@ -66,16 +66,16 @@ ATTRIBUTES: Mapping[str, Entry] = {
     "feature_names_in_": Entry("array of str", "Names of the features, if X has names that are all strings.", _strings),
     "offset_": Entry(
         "float, or array of shape (n_outputs,)",
-        "Constants from which f is measured; 0 without `fit_intercept`.",
+        "Constants that are added to the sum of kernel functions; 0 without `fit_intercept`.",
     ),
     "output_dtype_": Entry(
         '{"float32", "float64"}',
-        """Precision of predictions: float64 where float32 would round away the variation of y beside `offset_`.""",
+        "Precision of predictions: float64 if `offset_` is too large for float32 to represent the variation of y.",
         one_of("float32", "float64"),
     ),
     "mean_ scale_": Entry(
         "array of shape (n_features_in_,), or None",
-        "Means and standard deviations by which features were scaled; None if rows were taken as they are.",
+        "Means and standard deviations by which features were scaled; None if they were not scaled.",
     ),
     "noise_variance_": Entry(
         "float, or array of shape (n_outputs,)",
@@ -89,7 +89,10 @@ ATTRIBUTES: Mapping[str, Entry] = {
         "RunningSums",
         "With `incremental=True`, sums over the rows, to which later rows are added: about 2 M^2 numbers.",
     ),
-    "n_samples_seen_": Entry("int", "With `incremental=True`, the number of rows learnt and not forgotten."),
+    "n_samples_seen_": Entry(
+        "int",
+        "With `incremental=True`, the number of rows that were learned and not removed again.",
+    ),
     "trees_": Entry(
         "list of LocalExpansion",
         "The functions of the trees: `tree`, and the coefficients of rows and pivots.",
@@ -117,10 +120,11 @@ ATTRIBUTES: Mapping[str, Entry] = {
     "growth_": Entry(
         "list of dict",
         """With `n_centers="auto"`, a record for each number of centers that was tried: `n_centers`, `validation_loss`
-        (which decides: the root mean squared error of the targets, or the mean of another loss), `validation_error` (as
-        in `history_`), `n_iter`, `passes`, `seconds`, and `stopped`, which is None but for the last: "error" if the
-        loss fell too little, "rows" if every row is a center, "limit" for 50,000 centers, "memory", or "callback". The
-        model is the one with the least loss, and `history_` is that of its fit.""",
+        (the criterion: the root mean squared error of the targets, or the mean of another loss), `validation_error` (as
+        in `history_`), `n_iter`, `passes`, `seconds`, and `stopped`, which is None except in the last record, where it
+        is the reason why no more centers were tried: "error" (the loss fell too little), "rows" (every row is a
+        center), "limit" (50,000 centers), "memory" or "callback". The model with the smallest loss is kept, and
+        `history_` belongs to its fit.""",
         _history,
     ),
     "n_components_": Entry("int", "", integer(0)),

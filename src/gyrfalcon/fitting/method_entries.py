@@ -15,19 +15,21 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     ),
     "eigenpro.n_components": Entry(
         "int or None",
-        """Number of eigenvectors whose eigenvalues are reduced; 0 is plain stochastic gradient descent. There are fewer
-        where the kernel matrix has a lower rank. None takes enough of them to make batches of 1,000 rows (or of a tenth
-        of the rows, if that is less) useful, at most a quarter of `n_subsamples`.""",
+        """Number of eigenvectors whose eigenvalues are reduced. More of them allow larger batches and longer steps, so
+        that fewer epochs are needed; 0 is plain stochastic gradient descent. None is enough for batches of 1,000 rows
+        (or of a tenth of the rows, if that is less), but at most a quarter of `n_subsamples`. If the kernel matrix has
+        a lower rank, fewer are used.""",
     ),
     "eigenpro.max_iter": Entry(
         "int",
-        "Maximum number of epochs: each visits every row once, and computes all n^2 kernel values.",
+        "Maximum number of epochs. Each visits every row once, and computes all n^2 kernel values.",
     ),
     "eigenpro.tol": Entry(
         "float or None",
-        """Stop when the residual of an epoch, as seen by its batches, falls below `tol` times the norm of the targets;
-        a `ConvergenceWarning` says if it did not. None stops where further iterations would not show in predictions
-        (1e-6 in float32, 1e-10 in float64), and 0 runs all `max_iter` epochs; neither warns.""",
+        """Tolerance at which the fit stops: when the residual of an epoch, computed from its batches, falls below `tol`
+        times the norm of the targets. A `ConvergenceWarning` is given if that was not reached. None stops when further
+        iterations would have no visible effect on predictions (1e-6 in float32, 1e-10 in float64), and 0 runs all
+        `max_iter` epochs; neither warns.""",
     ),
     "eigenpro.step": Entry(
         'float or "auto"',
@@ -46,13 +48,14 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     ),
     "eigenpro.dtype": Entry(
         '"auto", "float32" or "float64"',
-        'Precision of the kernel; "auto" follows X. The eigenvectors are in float64.',
+        'Precision of the kernel. "auto" is the precision of X. The eigenvectors are in float64.',
     ),
     "eigenpro.memory_budget": Entry(
         '"auto", int or str',
-        """Memory for the eigenvectors, which must fit, for X if it comes from a file, and for the kernel matrix of the
-        validation rows, which is kept if it fits. It is given in bytes, as a string such as "4GB", or as "auto" for the
-        available memory, half of it for the kernel matrix. The kernel matrix of the training rows is never kept.""",
+        """Memory that the fit may use, in bytes or as a string such as "4GB": for the eigenvectors, which must fit, for
+        X if it comes from a file, and for the kernel matrix of the validation rows, which is kept if it fits. "auto" is
+        the available memory, half of it for the kernel matrix. The kernel matrix of the training rows is never
+        kept.""",
     ),
     "eigenpro.random_state": Entry(
         "int, RandomState or None", "Seed of the subsample, of the validation split and of the order of mini-batches."
@@ -67,7 +70,10 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     ),
     "eigenpro.n_iter_": Entry("int", "Number of epochs."),
     "ensemble.n_components": Entry("int", "Number of features M of each member."),
-    "ensemble.n_estimators": Entry("int", "Number of members L."),
+    "ensemble.n_estimators": Entry(
+        "int",
+        "Number of members L. More members are more accurate and take proportionally longer.",
+    ),
     "ensemble.memory_budget": Entry(
         '"auto", int or str',
         'Memory for the M x M normal equations of one member, which must fit, in bytes or as "4GB".',
@@ -95,14 +101,14 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     "parts.n_partitions": Entry("int or None", "Number of parts, at most n. None makes parts of at most 2,000 rows."),
     "parts.penalty": Entry(
         "float",
-        """The papers' lambda: the factor of |f|^2 beside the mean squared error, not negative. A penalty below an
-        eighth of the precision of the kernel (1.5e-8 in float32, 3e-17 in float64, times the mean of k(x, x)) cannot be
-        told from rounding, and is raised to that value.""",
+        """Strength of the regularisation: a larger penalty makes f smoother. It is the lambda of the papers, the factor
+        of |f|^2 in the sum with the mean squared error, not negative. Penalties that are smaller than rounding, below
+        1.5e-8 in float32 or 3e-17 in float64 times the mean of k(x, x), are raised to that value.""",
     ),
     "parts.dtype": Entry(
         '"auto", "float32" or "float64"',
-        """Precision of predictions. "auto" follows X, but uses float64 where float32 would lose the penalty or part of
-        f, as happens with a smooth kernel and a small penalty. Systems are solved in float64.""",
+        """Precision of predictions. "auto" is the precision of X, but float64 if float32 would lose the penalty or part
+        of f, as happens with a smooth kernel and a small penalty. Systems are solved in float64.""",
     ),
     "parts.memory_budget": Entry(
         '"auto", int or str',
@@ -124,15 +130,15 @@ METHOD_ENTRIES: Mapping[str, Entry] = {
     ),
     "trees.memory_budget": Entry(
         '"auto", int or str',
-        """Limit of the memory for factors, about 20 n rank bytes, and for rows of files: what does not fit is written
-        to temporary files. It is given in bytes, as a string such as "4GB", or as "auto" for the available memory.""",
+        """Memory that the fit may use, in bytes or as a string such as "4GB": for factors, about 20 n rank bytes, and
+        for rows of files. What does not fit is written to temporary files. "auto" is the available memory.""",
     ),
     "trees.random_state": Entry(
         "int, RandomState or None",
         """Seed of the splits, of the pivots, of the sample that chooses the penalty, and of rows held out for
         validation.""",
     ),
-    "drawn.dtype": Entry('"auto", "float32" or "float64"', 'Precision of the features; "auto" follows X.'),
+    "drawn.dtype": Entry('"auto", "float32" or "float64"', 'Precision of the features. "auto" is the precision of X.'),
     "drawn.memory_budget": Entry(
         '"auto", int or str',
         """Memory for X if it comes from a file, and for the features of the validation rows, which are kept if they

@@ -52,80 +52,85 @@ Array = NDArray[Any]
 AUTO: Mapping[str, Entry] = {
     "auto.time_budget": Entry(
         "float",
-        """Seconds that `fit` may take, kept to within a fifth. The search takes at most half of it, and small tables
-        take less. The smallest search and fit take a few tenths of a second, and more with rows, columns, outputs and
-        classes: a smaller budget gives a warning that names the time needed. If the budget ends the search or a fit,
-        another run may end it elsewhere; otherwise the same `random_state` gives the same model.""",
+        """Seconds that `fit` may take. With more time, more candidates are tried and the blend contains more models;
+        small tables take less than the budget. It is kept to within a fifth, and the search takes at most half of it.
+        The smallest search and fit take a few tenths of a second, and more for more rows, columns, outputs and classes:
+        a smaller budget gives a warning that states the time needed. If the budget ends the search or a fit, another
+        run may stop at a different point; otherwise the same `random_state` gives the same model.""",
     ),
     "auto.scoring": Entry(
         "str, callable or None",
-        """The metric that decides what each model counts in the blend: the name of a scorer of scikit-learn, such as
-        "neg_mean_absolute_error" or "roc_auc", or a scorer itself. None is the squared error of numbers and the
-        log-loss of classes, by which candidates are searched in any case. A scorer must accept `sample_weight` if
-        `fit` is given weights.""",
+        """Metric by which the weights of the models in the blend are chosen: the name of a scorer of scikit-learn, such
+        as "neg_mean_absolute_error" or "roc_auc", or a scorer. Set it if predictions are judged by another metric than
+        the squared error for numbers or the log-loss for classes, which None stands for. The search for candidates
+        always uses these two. A scorer must accept `sample_weight` if `fit` is given weights.""",
     ),
     "auto.families": Entry(
         "tuple of str",
-        """Families of models that are averaged: "kernel", which is always among them; "trees": gradient-boosted
-        trees; "linear": ridge or logistic regression. All are fitted on the same folds, and held-out rows
-        decide what each counts. ``("kernel",)`` gives kernel models alone.""",
+        """Families of models that are averaged: "kernel", which must be one of them; "trees", gradient-boosted trees;
+        and "linear", ridge or logistic regression. Use ``("kernel",)`` if all models have to be kernel models. All
+        families are fitted on the same folds, and their weights are chosen on held-out rows.""",
     ),
     "auto.cv": Entry(
         "int, splitter or array of int of shape (n,)",
-        """Folds by which everything is chosen: their number, a splitter of scikit-learn, or the number of each row's
-        fold. If the splits of a splitter do not hold out each row once, as those of `TimeSeriesSplit`, its last split
-        is used.""",
+        """Cross-validation folds: their number, a splitter of scikit-learn, or an array with the number of each row's
+        fold. Use a splitter if rows depend on each other, such as `TimeSeriesSplit` for rows in the order of time. If
+        its splits do not hold out each row once, as in that example, only its last split is used.""",
     ),
     "auto.checkpoint": Entry(
         "str, path-like, Checkpoint or None",
-        """A folder for the state of the fit, which is written after the search and after each final fit. A fit that was
-        killed and is started again continues from there. Each fit needs a folder of its own; delete the folder to start
-        afresh.""",
+        """A folder in which the state of the fit is saved, for long fits whose process may be killed: the same fit,
+        started again, continues from there. The state is written after the search and after each final fit. Each fit
+        needs a folder of its own; delete the folder to start from the beginning.""",
     ),
     "auto.memory_budget": Entry(
         '"auto", int or str',
-        'Memory that the fit may use beside X and y, in bytes or as "4GB"; "auto" is the available memory.',
+        """Memory that the fit may use in addition to X and y, in bytes or as a string such as "4GB". "auto" is the
+        available memory.""",
     ),
-    "auto.random_state": Entry("int, RandomState or None", "Seed of the sample, of the folds and of the final fits."),
+    "auto.random_state": Entry("int, RandomState or None", "Seed of the samples, of the folds and of the final fits."),
     "auto.callbacks": Entry(
         "callable, Callback, list of them, or None",
-        """Called with the record of each candidate, as in `candidates_`; a callback that returns True ends the search,
-        and the best candidates so far are fitted to all rows. See `gyrfalcon.callbacks`.""",
+        """Functions that are called with the record of each candidate, as in `candidates_`. If one returns True, the
+        search ends, and the best candidates found so far are fitted to all rows. See `gyrfalcon.callbacks`.""",
     ),
     "auto.verbose": Entry(
         "int",
-        """1 shows how the columns were interpreted, and a line with the stage, the number of candidates, the least
+        """1 shows how the columns were interpreted, and a line with the stage, the number of candidates, the smallest
         error and the time left; 2 also writes a line for each candidate.""",
     ),
     "auto.feature_importances_": Entry(
         "array of shape (n_features_in_,)",
-        """The share of each column of X in the increase of the squared error that shuffling the column causes, on rows
-        that the models of the search were not fitted to. A column that says nothing about y has about 0: a standard
-        error is subtracted, and negative values are set to 0. The shares sum to 1, unless no column matters.""",
+        """Importance of each column of X: how much the squared error on held-out rows of the search increases if the
+        column is shuffled, as shares that sum to 1 (unless no column matters). A column that contains no information
+        about y has an importance of about 0: a standard error is subtracted, and negative values are set to 0.""",
     ),
     "auto.feature_slopes_": Entry(
         "array of shape (n_features_in_,)",
-        """How much predictions change along each column of X (of trees: what their splits explain), as shares that sum
-        to 1. A column whose noise was learnt has a slope, but no importance.""",
+        """How much predictions change along each column of X (for trees, how much their splits explain), as shares that
+        sum to 1. A column whose noise was learned has a slope, but no importance.""",
     ),
     "auto.best_estimator_": Entry(
         "pipeline",
-        """The model with the largest weight, an ordinary pipeline of public parts. `estimators_` has all models.""",
+        """The model with the largest weight, as an ordinary pipeline of public classes. `estimators_` contains all
+        models.""",
     ),
     "auto.weights_": Entry("array of shape (n_models,)", "Weights of the models in the average."),
     "auto.n_features_in_": Entry("int", "Number of columns."),
     "auto.feature_names_in_": Entry("array of str", "Names of the columns, if X has names that are all strings."),
     "auto.X": Entry(
         "table, array, source or Dask collection of shape (n, n_features)",
-        """``gyrfalcon.open(path, target=...)`` gives the target and weights as well. A source or a Dask collection
-        whose columns are all numbers is searched on samples, and the last fit reads all of it in blocks; one with
-        text, categories or dates is read into memory as a table.""",
+        """``gyrfalcon.open(path, target=...)`` also provides the target and weights. A source or a Dask collection
+        whose columns are all numbers is read block by block: samples for the search, and all rows for the final fit. If
+        there are columns of text, categories or dates, it is read into memory as a table.""",
     ),
-    "auto.groups": Entry("array of shape (n,), optional", "Rows of a group are held out together."),
+    "auto.groups": Entry(
+        "array of shape (n,), optional", "The group of each row. The rows of a group are held out together."
+    ),
     "auto.X_val y_val": Entry(
         "optional",
-        """Rows by which everything is chosen, instead of by cross-validation. They are not used for training; a source
-        is read into memory.""",
+        """Rows on which candidates and weights are chosen, instead of by cross-validation. They are not used for
+        training. A source is read into memory.""",
     ),
 }
 

@@ -52,8 +52,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         Weights of the classes, which are multiplied with `sample_weight`. "balanced" gives every class the same total
         weight.
     {auto.scoring}
-        Where the metric depends on predicted classes, as accuracy and balanced accuracy do, it also chooses
-        `class_offsets_`.
+        If the metric depends on predicted classes, like accuracy and balanced accuracy, `class_offsets_` are chosen by
+        it as well.
     {auto.families, auto.cv, auto.checkpoint, auto.memory_budget, auto.device, n_jobs, auto.random_state,
     auto.callbacks, auto.verbose}
 

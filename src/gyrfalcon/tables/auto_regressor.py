@@ -49,11 +49,11 @@ _BLOCK = 65_536  # rows for which intervals are widened at once
 class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     """Regression on a table as it is, with nothing to choose.
 
-    Takes tables of pandas, polars and pyarrow, opened files (`gyrfalcon.open`), Dask dataframes and arrays, with
-    categories, strings, dates and missing values. It encodes the columns (`TableEncoder`), learns which of them matter
-    from the gradient of a fit [1]_, chooses among kernels, length scales and penalties by rows that are held out of
-    samples, fits all rows with the best ones (with every row as a center, if there is time for that [2]_, else by
-    FALKON), and averages them with gradient-boosted trees and a linear model.
+    It accepts tables of pandas, polars and pyarrow, opened files (`gyrfalcon.open`), Dask dataframes and arrays, with
+    categories, strings, dates and missing values. It encodes the columns (`TableEncoder`), learns from the gradient of
+    a fit which of them matter [1]_, chooses kernels, length scales and penalties on held-out rows of samples, fits the
+    best candidates to all rows (with every row as a center if there is time, otherwise by FALKON [2]_), and averages
+    them with gradient-boosted trees and a linear model.
 
     Parameters
     ----------
@@ -75,16 +75,16 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         `ExactRegressor`, `FalkonRegressor`, `HierarchicalRegressor`, `BoostedRegressor` or `LinearRegressor`, for each
         model.
     shift_, unit_ : arrays of shape (n_outputs,)
-        Models learn (y - shift_) / unit_. These are 0 and 1, unless y is so large, so small or so far from zero that
-        float32 could not tell its values apart.
+        Models learn (y - shift_) / unit_. These are 0 and 1, unless y is too large, too small or too far from zero for
+        float32 to distinguish its values.
     residuals_ : array of shape (m, n_outputs)
-        Sorted absolute errors of predictions for held-out rows, for `predict_interval`; those of fitted rows where
-        these are larger.
+        Sorted absolute errors of predictions for held-out rows, or of fitted rows if these are larger. They are used by
+        `predict_interval`.
     target_form_ : NumberForm or None
         How y was written, if it was given as text such as "1,234.50 €"; predictions are numbers. See `TableEncoder`.
     range_ : array of shape (2, n_outputs)
-        The smallest and the largest y of the training rows. Predictions are clipped to this range, also where X is
-        outside its own.
+        The smallest and the largest y of the training rows. Predictions are clipped to this range, also for rows
+        outside the range of the training rows.
     spreads_ : list of Spread or None
         For each output, the scale of errors as a function of the row; None for a constant width.
     reach_ : Reach

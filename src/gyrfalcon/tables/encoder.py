@@ -85,21 +85,26 @@ class TableEncoder(TransformerMixin, Estimator):  # type: ignore[misc]
     Parameters
     ----------
     numbers : {"robust", "standard", "quantile"}, default="robust"
-        How numbers are scaled: by median and range between quartiles, followed by the smooth clip
-        x / sqrt(1 + (x / 3)^2); by mean and standard deviation; or to normal quantiles, clipped at 3.
+        How numbers are scaled. "robust" uses the median and the range between quartiles, followed by the smooth clip
+        x / sqrt(1 + (x / 3)^2), so that outliers do no harm. "standard" uses the mean and the standard deviation.
+        "quantile" maps numbers to normal quantiles, clipped at 3, which suits skewed columns.
     integers : {"numbers", "categories", "both"}, default="numbers"
-        Whether whole numbers with three to `max_onehot` values are numbers, categories, or numbers and categories. With
-        "both", numbers with more values, each in ten rows on average, are encoded by the target as well.
+        Whether whole numbers with three to `max_onehot` different values are encoded as numbers, as categories, or as
+        both. Use "categories" or "both" if such numbers are codes. With "both", numbers with more values, each in ten
+        rows on average, are also encoded by the target.
     pairs : int, default=0
-        Largest number of pairs of categories, of at most `max_onehot` levels each, whose combinations of levels are
-        encoded by the mean of the target. Pairs are chosen by how much these means explain beyond both columns, in rows
-        of other folds; with several targets or classes, a pair has the two principal components of the means.
+        Maximum number of pairs of categories whose combinations of levels are encoded by the mean of the target. Use
+        pairs if a category says little about y without another one. Each of the two may have at most `max_onehot`
+        levels. Pairs are chosen by how much these means explain in addition to both columns, in rows of other folds.
+        With several targets or classes, a pair is encoded by the two principal components of the means.
     text : int, default=30
-        Largest number of principal coordinates of a column of free text. With 0, free text is a category.
+        Maximum number of principal coordinates of a column of free text. With 0, free text is a category.
     max_onehot : int, default=30
-        Largest number of levels for which a category gets a column for each level.
+        Maximum number of levels for which a category gets a column for each level. Categories with more levels are
+        encoded by the target.
     min_frequency : int, default=5
-        Levels with fewer rows share a column, except those with at least n / 50 of the n rows.
+        Minimum number of rows of a level that gets a column of its own. Levels with fewer rows share a column, unless
+        they have at least n / 50 of the n rows.
     target_type : {"auto", "continuous", "binary", "multiclass"}, default="auto"
         Type of y. With "auto", strings and booleans are classes, and so are at most 20 different integers, unless each
         occurs once; all else is numbers. Each class has a column; two classes share one.
