@@ -68,12 +68,17 @@ page.setDefaultTimeout(300_000); // a busy machine may stand still for minutes
 
 async function look(name, size, theme, rules) {
   const where = `${name} ${size} ${theme}`;
-  await page.setViewportSize({ width: Number(size), height: 900 });
+  if (page.viewportSize().width !== Number(size)) {
+    await page.setViewportSize({ width: Number(size), height: 900 });
+    await page.waitForTimeout(400); // the theme lets tables that scroll be reached by the keyboard 300 ms later
+  }
   await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
   await page.evaluate((mode) => {
     document.documentElement.dataset.mode = mode;
     document.documentElement.dataset.theme = mode;
   }, theme);
+  // colours that change gradually have no contrast half-way
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((animation) => animation.finished)));
   const path = shots && resolve(shots, `${name.replaceAll("/", "_")}_${size}_${theme}.png`);
   if (shots) await page.screenshot({ path, fullPage: process.env.FULL === "1" });
   const over = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
