@@ -1,7 +1,8 @@
-"""A fit that is killed goes on
-===============================
+"""Resume a fit that was killed
+============================
 
-A fit that is killed in the middle, and goes on when it is started again: the same coefficients, bit for bit.
+Kill the process of a fit, and start the same fit again: it continues where it
+was killed, and ends with the same coefficients, bit for bit.
 
 Run it with ``python examples/checkpoint.py [rows]``.
 """
@@ -23,7 +24,12 @@ rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 def fit(folder, callbacks=None):
     # every=0 writes after each iteration; by default it is every 30 seconds
     checkpoint = None if folder is None else Checkpoint(folder, every=0)
-    model = FalkonRegressor(n_centers=min(500, rows // 4), random_state=0, checkpoint=checkpoint, callbacks=callbacks)
+    model = FalkonRegressor(
+        n_centers=min(500, rows // 4),
+        random_state=0,
+        checkpoint=checkpoint,
+        callbacks=callbacks,
+    )
     return model.fit(*make_arm(rows))
 
 
@@ -34,13 +40,20 @@ def pull_the_plug(record):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        child = multiprocessing.get_context("spawn").Process(target=fit, args=(folder, pull_the_plug))
+        child = multiprocessing.get_context("spawn").Process(
+            target=fit, args=(folder, pull_the_plug)
+        )
         child.start()
         child.join()
-        print(f"the first process ended with {child.exitcode}, and left {sorted(os.listdir(folder))}")
+        print(
+            f"the first process ended with {child.exitcode}, and left "
+            f"{sorted(os.listdir(folder))}"
+        )
 
         done = []
-        model = fit(folder, callbacks=lambda record: done.append(record["iteration"]))
+        model = fit(
+            folder, callbacks=lambda record: done.append(record["iteration"])
+        )
         print(f"the second did the iterations {done[0]} to {done[-1]}")
 
     same = np.array_equal(model.dual_coef_, fit(None).dual_coef_)

@@ -1,7 +1,8 @@
 """A kernel of your own
-=======================
+====================
 
-Three ways to a kernel of your own: combine, write a function, write a class.
+Define a kernel of your own in three ways: by combining kernels, as a function,
+or as a class.
 
 Run it with ``python examples/custom_kernel.py [rows]``.
 """
@@ -20,7 +21,8 @@ X = random.uniform(-3, 3, size=(rows, 2))
 y = 0.5 * X[:, 0] + np.sin(3 * X[:, 1]) + 0.1 * random.standard_normal(rows)
 
 # %%
-# 1. Sums, products and scalings of the named kernels. A constant is an intercept.
+# 1. Sums, products and scalings of the named kernels. A constant is an
+# intercept.
 combined = Gaussian(length_scale=1.0) + 0.1 * Linear() + 1.0
 
 
@@ -32,8 +34,9 @@ def periodic(A, B):
 
 
 # %%
-# 3. A class: its fields, and its profile. This one is a function of the squared distance s of rows divided by
-# `length_scale`; it is cloned and searched over like any kernel, and runs by blocks on all cores.
+# 3. A class: its fields, and its profile. This one is a function of the
+# squared distance s of rows divided by `length_scale`; it is cloned and
+# searched over like any kernel, and runs by blocks on all cores.
 class Cauchy(Kernel):
     geometry = "distance"
 
@@ -52,20 +55,39 @@ class Cauchy(Kernel):
 
 test = X[: rows // 4]
 models = {}
-for name, kernel in {"combined": combined, "a function": periodic, "a class": Cauchy(length_scale=0.5)}.items():
-    model = FalkonRegressor(kernel, n_centers=200, random_state=0).fit(X[rows // 4 :], y[rows // 4 :])
+for name, kernel in {
+    "combined": combined,
+    "a function": periodic,
+    "a class": Cauchy(length_scale=0.5),
+}.items():
+    model = FalkonRegressor(kernel, n_centers=200, random_state=0).fit(
+        X[rows // 4 :], y[rows // 4 :]
+    )
     models[name] = model
-    print(f"{name}: R2 on the test rows {model.score(test, y[: rows // 4]):.3f}")
+    print(
+        f"{name}: R2 on the test rows {model.score(test, y[: rows // 4]):.3f}"
+    )
 
 # %%
-# What they learned along the second feature, where the first is 0: the truth is sin(3 x).
+# What they learned along the second feature, where the first is 0: the truth
+# is sin(3 x).
 
 line = np.column_stack([np.zeros(300), np.linspace(-4, 4, 300)])
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
-ax.plot(line[:, 1], np.sin(3 * line[:, 1]), color="gray", linewidth=4, alpha=0.4, label="truth")
+ax.plot(
+    line[:, 1],
+    np.sin(3 * line[:, 1]),
+    color="gray",
+    linewidth=4,
+    alpha=0.4,
+    label="truth",
+)
 for name, model in models.items():
     ax.plot(line[:, 1], model.predict(line), label=name)
 ax.axvspan(-3, 3, alpha=0.1)
-ax.set(xlabel="second feature (training rows in the shaded part)", ylabel="prediction")
+ax.set(
+    xlabel="second feature (training rows in the shaded part)",
+    ylabel="prediction",
+)
 ax.legend()
 plt.show()

@@ -1,7 +1,8 @@
 """Early stopping
-=================
+==============
 
-Stop when the validation error stops falling, watch every iteration, limit the time, draw the convergence.
+Stop a fit when the validation error no longer decreases, print each iteration,
+limit the time, and plot the convergence.
 
 Run it with ``python examples/early_stopping.py [rows]``.
 """
@@ -22,7 +23,10 @@ y = y - y.mean()
 
 def watch(record):
     residual, error = record["residual"], record["validation_error"]
-    print(f"iteration {record['iteration']}: residual {residual:.1e}, validation error {error:.4f}")
+    print(
+        f"iteration {record['iteration']}: residual {residual:.1e}, "
+        f"validation error {error:.4f}"
+    )
 
 
 model = FalkonRegressor(
@@ -34,10 +38,13 @@ model = FalkonRegressor(
     random_state=0,
 ).fit(X, y)
 best = min(model.history_, key=lambda record: record["validation_error"])
-print(f"{model.n_iter_} iterations; the solution of iteration {best['iteration']} is kept")
+print(
+    f"{model.n_iter_} iterations; the solution of iteration "
+    f"{best['iteration']} is kept"
+)
 
 # %%
-# The same in a picture.
+# The residual and the validation error of each iteration.
 
 ConvergenceDisplay.from_estimator(model)
 plt.show()

@@ -1,8 +1,10 @@
 """Every row a center
 ==================
 
-A function that varies everywhere needs centers everywhere. FALKON with 500 centers, trees of cells, whose time grows in
-proportion to the rows, and exact kernel ridge regression, all with one kernel and penalty: test error and seconds.
+A function with fine detail everywhere requires centers everywhere. This
+example compares the test error and the time of FALKON with 500 centers, of
+trees of cells, whose time is proportional to the number of rows, and of exact
+kernel ridge regression.
 
 Run it with ``python examples/hierarchical.py [rows]``.
 """
@@ -19,12 +21,15 @@ from gyrfalcon.kernels import Laplacian
 rows = int(sys.argv[1]) if len(sys.argv) > 1 else 6_000
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 1, size=(rows, 2))
-y = sum(np.sin(2**k * (X[:, 0] + 3 * X[:, 1])) * np.cos(2**k * X[:, 1]) / k for k in range(1, 5))
+y = sum(
+    np.sin(2**k * (X[:, 0] + 3 * X[:, 1])) * np.cos(2**k * X[:, 1]) / k
+    for k in range(1, 5)
+)
 y = y + 0.05 * rng.standard_normal(rows)
 half = rows // 2
 
 # %%
-# All methods have the same kernel and the same penalty.
+# All methods use the same kernel and the same penalty.
 
 shared = {"kernel": Laplacian(0.5), "penalty": 1e-5, "random_state": 0}
 methods = {
@@ -41,12 +46,19 @@ for name, model in methods.items():
     print(f"{name:20} test error {error:.4f} after {seconds:.2f} s")
 
 # %%
-# Errors on the test rows, in the plane of the two features: with few centers the fine part of the function is missed.
+# Errors on the test rows, in the plane of the two features. With few centers,
+# the fine detail of the function is missed.
 
-figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharex=True, sharey=True, layout="constrained")
-for ax, name in zip(axes, ("FALKON, 500 centers", "four trees", "exact"), strict=True):
+figure, axes = plt.subplots(
+    1, 3, figsize=(11, 3.6), sharex=True, sharey=True, layout="constrained"
+)
+for ax, name in zip(
+    axes, ("FALKON, 500 centers", "four trees", "exact"), strict=True
+):
     errors = np.abs(methods[name].predict(X[half:]) - y[half:])
-    points = ax.scatter(*X[half:].T, c=errors, s=4, vmin=0, vmax=0.3, cmap="magma_r")
+    points = ax.scatter(
+        *X[half:].T, c=errors, s=4, vmin=0, vmax=0.3, cmap="magma_r"
+    )
     ax.set_title(f"{name}: {np.sqrt(np.mean(errors**2)):.3f}")
 figure.colorbar(points, ax=axes, label="error")
 plt.show()

@@ -1,7 +1,7 @@
 """Kernel PCA
-=============
+==========
 
-Kernel PCA: two columns that take apart what no straight line can, and images without their noise.
+Separate two circles, which no straight line can, and remove noise from images.
 
 Run it with ``python examples/kernel_pca.py [rows]``.
 """
@@ -22,32 +22,52 @@ rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 X, y = make_circles(rows, factor=0.4, noise=0.1, random_state=0)
 X = X.astype(np.float32)
 
-for name, transformer in {"PCA": PCA(2), "KernelPCA": KernelPCA(n_components=3, n_centers=300, random_state=0)}.items():
-    model = make_pipeline(transformer, LogisticRegression()).fit(X[::2], y[::2])
-    print(f"{name}: {model.score(X[1::2], y[1::2]):.3f} of new rows are on the right circle")
+for name, transformer in {
+    "PCA": PCA(2),
+    "KernelPCA": KernelPCA(n_components=3, n_centers=300, random_state=0),
+}.items():
+    model = make_pipeline(transformer, LogisticRegression()).fit(
+        X[::2], y[::2]
+    )
+    print(
+        f"{name}: {model.score(X[1::2], y[1::2]):.3f} of new rows are on the "
+        "right circle"
+    )
 print("shares of the variance:", model[0].explained_variance_ratio_.round(3))
 
-# Components learnt from clean images know nothing of noise: back from the scores, it is gone.
+# Components that were learned from clean images do not represent noise, so
+# that the images that are reconstructed from their scores contain little.
 images = load_digits().data / 16
 known, new = images[:1500], images[1500:]
 noisy = new + np.random.default_rng(0).normal(scale=0.25, size=new.shape)
-pca = KernelPCA(40, kernel=Gaussian(3.0), fit_inverse_transform=True, random_state=0).fit(known)
+pca = KernelPCA(
+    40, kernel=Gaussian(3.0), fit_inverse_transform=True, random_state=0
+).fit(known)
 clean = pca.inverse_transform(pca.transform(noisy))
-before, after = (np.sqrt(np.mean((found - new) ** 2)) for found in (noisy, clean))
-print(f"digits with noise are off by {before:.3f} a pixel, after kernel PCA by {after:.3f}")
+before, after = (
+    np.sqrt(np.mean((found - new) ** 2)) for found in (noisy, clean)
+)
+print(
+    f"digits with noise are off by {before:.3f} a pixel, after kernel PCA by "
+    f"{after:.3f}"
+)
 
 # %%
-# Two circles as they are, and as the components see them.
+# Two circles, and their principal components.
 
 figure, panels = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
 scores = model[0].transform(X[:2000])
-for panel, points, title in zip(panels, (X[:2000], scores), ("rows", "components 1 and 3"), strict=True):
-    panel.scatter(points[:, 0], points[:, -1], c=y[:2000], s=5, cmap="coolwarm")
+for panel, points, title in zip(
+    panels, (X[:2000], scores), ("rows", "components 1 and 3"), strict=True
+):
+    panel.scatter(
+        points[:, 0], points[:, -1], c=y[:2000], s=5, cmap="coolwarm"
+    )
     panel.set_title(title)
 plt.show()
 
 # %%
-# Digits as they were, with noise, and without it again.
+# Digits: the originals, with noise, and after the noise was removed.
 
 figure, panels = plt.subplots(3, 8, figsize=(8, 3.2), layout="constrained")
 for row, pictures in zip(panels, (new, noisy, clean), strict=True):

@@ -1,9 +1,9 @@
-"""A model that learns on
-=========================
+"""Update a model with new rows
+============================
 
-Batches arrive one after the other, and the relation between X and y changes
-slowly. Compare a model that stays as it was with one that learns every batch,
-and with one that also forgets what is long ago.
+Rows arrive in batches, and the relation between X and y changes slowly.
+Compare a model that is never updated with one that learns every batch, and
+with one that also forgets old rows.
 
 Run it with ``python examples/learning_on.py``.
 """
@@ -25,12 +25,17 @@ def batch(when):
 
 
 # %%
-# All three models begin with the same batch. `partial_fit` records the error
+# All three models start with the same batch. `partial_fit` records the error
 # on each batch before it is learned.
 
 X, y = batch(0)
 names = ["stays", "learns on", "learns on and forgets"]
-models = [NystromRegressor(n_centers=200, penalty=1e-4, random_state=0).partial_fit(X, y) for _ in names]
+models = [
+    NystromRegressor(n_centers=200, penalty=1e-4, random_state=0).partial_fit(
+        X, y
+    )
+    for _ in names
+]
 errors = np.empty((batches, 3))
 for when in range(1, batches + 1):
     X, y = batch(when)

@@ -1,9 +1,10 @@
-"""
-Which columns a prediction is due to
+"""Which columns a prediction is due to
 ====================================
 
-Shapley values attribute a prediction to the columns of its row. For a sum of Gaussian kernels they are exact: no
-permutation is sampled, and the values of a row add up to the prediction minus the mean prediction of the background.
+Shapley values attribute a prediction to the columns of its row. For a sum of
+Gaussian kernels they are computed exactly, without sampling permutations. The
+values of a row add up to the prediction minus the mean prediction of the
+background.
 """
 
 import numpy as np
@@ -15,20 +16,28 @@ from gyrfalcon.plots import ShapleyDisplay
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-model = FalkonRegressor("gaussian", penalty="auto", random_state=0).fit(X_train, y_train)
+model = FalkonRegressor("gaussian", penalty="auto", random_state=0).fit(
+    X_train, y_train
+)
 print(f"R2 on test rows: {model.score(X_test, y_test):.2f}")
 
 # %%
-# Values of all test rows, and how large they are on average for each column.
+# The values of all test rows, and their mean size for each column.
 
 why = shapley_values(model, X_test, background=X_train[:100])
 sums = why.values.sum(axis=1) + why.base_values
-print(f"exact: {why.exact}; largest difference from the predictions: {np.abs(sums - model.predict(X_test)).max():.1e}")
-for name, size in sorted(zip(why.feature_names, np.abs(why.values).mean(axis=0), strict=True), key=lambda one: -one[1]):
+print(
+    f"exact: {why.exact}; largest difference from the predictions: "
+    f"{np.abs(sums - model.predict(X_test)).max():.1e}"
+)
+for name, size in sorted(
+    zip(why.feature_names, np.abs(why.values).mean(axis=0), strict=True),
+    key=lambda one: -one[1],
+):
     print(f"{name:>4} {size:6.2f}")
 
 # %%
-# All rows, and the row with the highest prediction.
+# Plots of all rows, and of the row with the highest prediction.
 
 ShapleyDisplay(explanation=why).plot()
 highest = int(np.argmax(model.predict(X_test)))

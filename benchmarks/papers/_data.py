@@ -130,7 +130,7 @@ def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
 
 
 def save_figure(figure: Any, name: str) -> None:
-    """Write a picture of the documentation."""
+    """Write a picture of the documentation, with twice the pixels of its size on a page (`docs/pictures.py`)."""
     path = IMAGES / name
-    figure.savefig(path, dpi=100, facecolor="white", pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=220, facecolor="white", pil_kwargs={"optimize": True})
     print(f"\n{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
