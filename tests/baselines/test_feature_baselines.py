@@ -253,7 +253,11 @@ def test_a_sketch_of_every_row_is_exact(sketch, dtype):
         (SvrgRegressor, {"sketch_size": 0}, "sketch_size=0"),
         (SvrgRegressor, {"batch_size": 0}, "batch_size=0"),
         (AdmmRegressor, {"rho": 0.0}, "rho=0.0"),
-        (AdmmRegressor, {"n_partitions": 201}, "n_partitions=201 must be at most the number of rows that count, 200"),
+        (
+            AdmmRegressor,
+            {"n_partitions": 201},
+            "n_partitions=201 must be at most the number of rows with positive weight, 200",
+        ),
         (AdmmRegressor, {"memory_budget": "1kB"}, "a smaller block_size or n_partitions takes less"),
         (DoublyStochasticRegressor, {"step": -1.0}, "step=-1.0"),
         (DoublyStochasticRegressor, {"step": "auto"}, "step='auto'"),

@@ -148,7 +148,7 @@ def test_precision_follows_the_penalty_unless_it_was_given():
     points = data().rows.take(np.arange(20)).astype(np.float32)
     assert in_suitable_precision(data(dtype=np.float32), KERNEL, points, 1e-2).rows.dtype == np.float32
     assert in_suitable_precision(data(dtype=np.float32), KERNEL, points, 1e-12).rows.dtype == np.float64
-    with pytest.warns(UserWarning, match="float32 cannot tell penalty=1e-12 from rounding"):
+    with pytest.warns(UserWarning, match="penalty=1e-12 is below the rounding errors of float32"):
         kept = in_suitable_precision(data(dtype=np.float32, dtype_given=True), KERNEL, points, 1e-12)
     assert kept.rows.dtype == np.float32
 

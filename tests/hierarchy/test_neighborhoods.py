@@ -92,7 +92,7 @@ def test_files_and_equal_rows(tmp_path) -> None:
 
 def test_refusals() -> None:
     X, y, _ = data(30)
-    with pytest.raises(ValueError, match=r"n_neighbors=5 has no deviations for uncertainty=True"):
+    with pytest.raises(ValueError, match=r"n_neighbors=5 has no standard deviations"):
         model(n_neighbors=5, uncertainty=True).fit(X, y)
     for wrong in (-1, 2.5, None):
         with pytest.raises(ValueError, match="n_neighbors"):

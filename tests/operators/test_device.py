@@ -831,13 +831,13 @@ def test_names_of_devices(monkeypatch):
         with pytest.raises(error, match=message):
             resolve_devices(wrong)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"device='cuda' is not there: PyTorch .* finds none of that kind"):
+    with pytest.raises(ValueError, match=r"device='cuda' is not available: PyTorch .* finds none of that kind"):
         resolve_devices("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     assert resolve_devices(["cuda:0", "cuda"]) == (torch.device("cuda", 0), torch.device("cuda", 1))
-    with pytest.raises(ValueError, match=r"device='cuda:2' is not there: PyTorch .* has 2 of that kind"):
+    with pytest.raises(ValueError, match=r"device='cuda:2' is not available: PyTorch .* has 2 of that kind"):
         resolve_devices("cuda:2")
     with pytest.raises(ValueError, match="device=None names no device"):
         DeviceOperator(Linear(), np.ones((2, 1)), np.ones((1, 1)), device=None)

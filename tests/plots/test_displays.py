@@ -472,7 +472,7 @@ def test_intervals_over_a_feature(nystrom):
     named = IntervalDisplay.from_estimator(model, table[300:], y[300:], feature="c")
     assert named.ax_.get_xlabel() == "c"
     np.testing.assert_array_equal(named.x, X[300:, 2])
-    with pytest.raises(ValueError, match="feature='g' is none of the 6 that the estimator was fitted to: a, b, c, d"):
+    with pytest.raises(ValueError, match="feature='g' is not one of the 6 features of the fit: a, b, c, d"):
         IntervalDisplay.from_estimator(model, table[300:], y[300:], feature="g")
     with pytest.raises(ValueError, match="feature=6 must be an integer from 0 to 5"):
         IntervalDisplay.from_estimator(nystrom, X, y, feature=6)

@@ -480,7 +480,9 @@ def test_paths_that_lead_nowhere(tmp_path):
     (tmp_path / "rows.xlsx").write_text("a")
     refuse(ValueError, r"it holds 'rows.xlsx'\).*\.parquet.*\.npy", tmp_path)
     refuse(
-        ValueError, r"rows.xlsx is of no known kind: files that can be read end in \.parquet", tmp_path / "rows.xlsx"
+        ValueError,
+        r"rows.xlsx is not of a known format: files that can be read end in \.parquet",
+        tmp_path / "rows.xlsx",
     )
     (tmp_path / "rows.npz").write_text("a")
     refuse(ValueError, r"rows.npz is an archive.*\.npy", tmp_path / "rows.npz")

@@ -67,7 +67,7 @@ def _resolve(name: Any) -> torch.device:
     count = _COUNT[device.type](torch)
     if (device.index or 0) >= count:
         there = f"has {count} of that kind" if count else "finds none of that kind"
-        raise ValueError(f"device={name!r} is not there: PyTorch {torch.__version__} {there}; use another, or None")
+        raise ValueError(f"device={name!r} is not available: PyTorch {torch.__version__} {there}; use another, or None")
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device if device.type == "cuda" else torch.device(device.type)

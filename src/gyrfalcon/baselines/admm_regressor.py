@@ -131,7 +131,7 @@ class AdmmRegressor(FeatureBaseline):
         data, n, features = problem.data, problem.data.rows.shape[0], problem.features
         P = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
         if n < P:
-            raise ValueError(f"n_partitions={P} must be at most the number of rows that count, {n}")
+            raise ValueError(f"n_partitions={P} must be at most the number of rows with positive weight, {n}")
         bounds = block_bounds(len(features), self.block_size)
         check_memory(
             self.memory_budget,

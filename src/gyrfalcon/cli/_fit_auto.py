@@ -89,7 +89,8 @@ def _task(arguments: argparse.Namespace, target: str, data: TableData) -> str:
             raise UsageError(f"--target: labels of one column can be learned at a time, not of {len(arguments.target)}")
         if y.dtype.kind == "f" and not (y == np.round(y)).all():
             raise ValueError(
-                f"the target {target!r} is numbers that are not whole, and no labels: leave out --task classification "
+                f"the target {target!r} contains numbers with fractions, which are not labels: leave out --task "
+                "classification "
                 "to learn numbers"
             )
         different = len(np.unique(y))

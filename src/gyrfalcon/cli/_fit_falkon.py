@@ -170,7 +170,8 @@ def _check_target(arguments: argparse.Namespace, task: str, target: str, y: Arra
         given = [f"--loss {_name(arguments.loss)}"] if _is_of_labels(arguments.loss) else []
         given += ["--task classification"] if arguments.task == "classification" else []
         raise ValueError(
-            f"the target {target!r} is numbers that are not whole, and no labels: leave out {' and '.join(given)} to "
+            f"the target {target!r} contains numbers with fractions, which are not labels: leave out "
+            f"{' and '.join(given)} to "
             "learn numbers"
         )
 

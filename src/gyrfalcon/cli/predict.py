@@ -131,7 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, arguments.model, *data.files)
     for path in arguments.data:
         if os.path.isdir(path) and os.path.realpath(arguments.output).startswith(os.path.realpath(path) + os.sep):
-            raise UsageError(f"--output {arguments.output} is in a folder of data, and would be data itself next time")
+            raise UsageError(
+                f"--output {arguments.output} is in a folder of data, and would be read as data the next time"
+            )
     n, d = data.X.shape
     say(f"Predicting for {plural(n, 'row')} of {plural(d, 'feature')} ...", arguments)
     began = time.perf_counter()

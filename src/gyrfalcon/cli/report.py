@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments.model, arguments.n_jobs)
     target = arguments.target or [str(name) for name in vars(model).get("target_names_", [])]
     if not target:
-        raise UsageError(f"{arguments.model} does not say which column its target is: name it with --target")
+        raise UsageError(f"{arguments.model} does not contain the name of its target: give it with --target")
     data = rows_for(model, arguments, target)
     check_output(arguments.output, arguments.model, *data.files)
     n, y = data.X.shape[0], known_target(model, data)

@@ -112,7 +112,7 @@ class UncertainRegressor(KernelRegressor):
         """Raise ValueError if the fit has kept no posterior."""
         check_is_fitted(self)
         if "conformity_" not in vars(self):
-            raise ValueError(f"this {type(self).__name__} has kept no deviations and intervals: {self.remedy}")
+            raise ValueError(f"this {type(self).__name__} has no standard deviations or intervals: {self.remedy}")
 
     def _forget_uncertainty(self) -> None:
         """Remove the attributes of an earlier fit."""

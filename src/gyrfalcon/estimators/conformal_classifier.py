@@ -129,7 +129,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         unseen = sorted(set(part.y.tolist()) - set(model.classes_.tolist()), key=str)
         if unseen:
             raise ValueError(
-                f"the rows that judge have classes that the model has not learnt: {unseen}; leave these rows out of "
+                f"the held-out rows have classes that the model has not learned: {unseen}; leave these rows out of "
                 "X_val, or give X rows of these classes too"
             )
         codes = np.searchsorted(model.classes_, part.y)

@@ -239,7 +239,9 @@ def _require_deviations(estimator: Any) -> None:
     """Raise ValueError for a model, of any library, that predicts no deviations."""
     model = _last_step(estimator)
     if isinstance(model, UncertainRegressor) and model.uncertainty is False:
-        raise ValueError(f'method="deviation" needs deviations: use {type(model).__name__}(uncertainty=True, ...)')
+        raise ValueError(
+            f'method="deviation" needs standard deviations: use {type(model).__name__}(uncertainty=True, ...)'
+        )
     parameters = signature(model.predict).parameters
     handed_on = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
     # a transformed target hands return_std on, and then takes the pair that comes back for predictions

@@ -41,7 +41,7 @@ class OnParts(KernelEstimator):
         n = data.rows.shape[0]
         m = -(-n // _LARGEST_PART) if self.n_partitions is None else int(self.n_partitions)
         if m > n:
-            raise ValueError(f"n_partitions={m} must be at most the number of rows that count, {n}")
+            raise ValueError(f"n_partitions={m} must be at most the number of rows with positive weight, {n}")
         order = session.random_state.permutation(n)
         points = data.rows.take(order)
         weight = None if data.weight is None else data.weight[order]

@@ -55,7 +55,7 @@ class ByEigenPro(KernelEstimator):
     def _iterate(self, data: FitData, session: Session) -> None:
         """Estimate the eigenvectors, learn the coefficients, and set the attributes."""
         if data.weight is not None:
-            raise ValueError(f"{type(self).__name__} has no weights, and X has: open it without weight=...")
+            raise ValueError(f"{type(self).__name__} does not accept weights, which X has: open it without weight=...")
         rows, n = data.rows, data.rows.shape[0]
         s = self.n_subsamples or (1_000 if n <= _MANY_ROWS else 2_000)
         needs = {"eigenvectors": 3 * 8 * min(s, n) ** 2}

@@ -371,7 +371,7 @@ class FalkonRegressor(PosteriorRegressor):
         assert isinstance(self.loss_, Quantile)
         levels = np.atleast_1d(self.loss_.level)
         if len(levels) < 2 or not self.loss_.ordered:
-            raise ValueError("one quantile of y is no interval: fit with quantiles=[0.05, 0.95], for 90% of y")
+            raise ValueError("one quantile of y is not an interval: fit with quantiles=[0.05, 0.95], for 90% of y")
         if coverage is None:
             return int(np.argmin(levels)), int(np.argmax(levels))
         COVERAGE("coverage", coverage)
@@ -389,7 +389,7 @@ class FalkonRegressor(PosteriorRegressor):
         check_is_fitted(self)
         if not isinstance(self.loss_, Squared):
             raise ValueError(
-                f'a fit of {type(self.loss_).__name__} has no deviations: for intervals use loss="quantile", '
+                f'a fit of {type(self.loss_).__name__} has no standard deviations: for intervals use loss="quantile", '
                 "quantiles=[0.05, 0.95], or ConformalRegressor, which makes them around any model"
             )
         super()._require_posterior()

@@ -188,7 +188,7 @@ class KernelKMeans(ClusterMixin, TransformerMixin, KernelEstimator):
             data = unlabelled_data(self._reading, X, sample_weight, scratch=session.scratch)
             n, k = data.rows.shape[0], int(self.n_clusters)
             if k > n:
-                raise ValueError(f"n_clusters={k} must be at most the number of rows that count, {n}")
+                raise ValueError(f"n_clusters={k} must be at most the number of rows with positive weight, {n}")
             starts = int(self.n_init) if isinstance(self.init, str) else 1
             # labels of two iterations and the nearest values, two vectors of distances and weights, and the sample
             width = 0 if data.rows.is_sparse else data.rows.shape[1]

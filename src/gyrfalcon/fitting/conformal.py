@@ -75,14 +75,14 @@ class Conformity:
             at = (np.cumsum(self.weights, axis=0) < rank).sum(axis=0)
         if at.max() >= m:
             raise ValueError(
-                f"coverage={coverage!r} needs at least {math.ceil(coverage / (1 - coverage) * (1 - 1e-12))} rows that "
-                f"judge, and there are {m}: ask for less, or give more rows"
+                f"coverage={coverage!r} needs at least {math.ceil(coverage / (1 - coverage) * (1 - 1e-12))} held-out "
+                f"rows, and there are {m}: ask for less, or give more rows"
             )
         found: Vectors = np.take_along_axis(self.scores, at[None], axis=0)[0]
         if not np.isfinite(found).all():
             raise ValueError(
-                f"coverage={coverage!r} asks for infinite intervals: the model follows too many single rows whatever "
-                "their y; raise the penalty, or give more rows"
+                f"coverage={coverage!r} requires infinite intervals: the model would fit too many single rows exactly "
+                "for any y; raise the penalty, or give more rows"
             )
         return found
 

@@ -72,7 +72,8 @@ def warn_if_newton_unsettled(
         )
     elif not last.converged and last.residual > (tol or NEWTON_TOLERANCE):
         warn(
-            f"a Newton step still promises a decrease of {last.residual:.1e} after {last.iteration} steps, above "
+            f"another Newton step would still lower the objective by {last.residual:.1e} after {last.iteration} steps, "
+            "above "
             f"tol={reached:g}: raise max_iter={max_iter}, the penalty or tol",
             ConvergenceWarning,
         )
@@ -89,7 +90,7 @@ def warn_of_lost_penalty(penalty: float, dtype: DTypeLike = np.float32) -> None:
     name = np.dtype(dtype).name
     remedy = 'use dtype="float64"' if name == "float32" else "rescale the features (scale=True does)"
     warn(
-        f"{name} cannot tell penalty={penalty:g} from rounding, so a larger one is used: raise it, or {remedy}",
+        f"penalty={penalty:g} is below the rounding errors of {name}, so a larger one is used: raise it, or {remedy}",
         ConvergenceWarning,
     )
 
@@ -110,7 +111,7 @@ def warn_of_rounded_components(found: int, wanted: int, dtype: np.dtype[Any]) ->
     if dtype == np.float32:
         remedy = 'use dtype="float64", or ' + remedy
     warn(
-        f"{found} of {wanted} components have a variance that {dtype.name} can tell from rounding, and the others are "
+        f"{found} of {wanted} components have a variance above the rounding errors of {dtype.name}, and the others are "
         f"zeros: {remedy}",
         ConvergenceWarning,
     )
@@ -119,7 +120,8 @@ def warn_of_rounded_components(found: int, wanted: int, dtype: np.dtype[Any]) ->
 def warn_of_missed_share(share: float, wanted: float) -> None:
     """Warn of centers whose span holds less of the variance than requested."""
     warn(
-        f"the centers hold {share:.2g} of the variance where n_components={wanted}: raise n_centers", ConvergenceWarning
+        f"the centers explain {share:.2g} of the variance, less than n_components={wanted}: raise n_centers",
+        ConvergenceWarning,
     )
 
 
@@ -132,10 +134,10 @@ def warn_if_clusters_unsettled(found: Clustering, n_clusters: int, max_iter: int
     words = f"{distinct} clusters were found where n_clusters={n_clusters}"
     missed = few_centers and found.farthest > 0
     if distinct < n_clusters and not missed:
-        warn(f"{words}: the rows, as the kernel sees them, are no more distinct points", ConvergenceWarning)
+        warn(f"{words}: the kernel does not distinguish more points among the rows", ConvergenceWarning)
     elif distinct < n_clusters and found.converged:
         warn(
-            f"{words}: the centers cannot tell other rows apart, which may be rare ones; raise n_centers, or use "
+            f"{words}: the centers do not distinguish the other rows, which may be rare; raise n_centers, or use "
             'centers="rpcholesky", which looks for such rows',
             ConvergenceWarning,
         )
@@ -159,7 +161,8 @@ def warn_of_rounding(share: float, dtype: np.dtype[Any]) -> None:
 def warn_of_drowned_targets() -> None:
     """Warn of targets whose mean is so large that the requested float32 loses their variation."""
     warn(
-        "the mean of y is so large beside its standard deviation that float32 loses part of what varies: subtract it, "
+        "the mean of y is so large, compared with its standard deviation, that float32 loses part of the variation: "
+        "subtract it, "
         'or use dtype="float64"',
         ConvergenceWarning,
     )

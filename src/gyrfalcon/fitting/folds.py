@@ -54,7 +54,9 @@ def fold_numbers(
         raise _wrong_length(given, n)
     names, numbers = np.unique(given, return_inverse=True)
     if len(names) < 2:
-        raise ValueError("cv has one fold only of the rows that count, which leaves none to learn from: give two")
+        raise ValueError(
+            "cv has only one fold of rows with positive weight, so that none are left to learn from: give at least two"
+        )
     return numbers.astype(np.intp)
 
 

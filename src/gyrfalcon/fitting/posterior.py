@@ -58,7 +58,7 @@ def check_noise(penalty: float | str, penalties: Any = None) -> None:
     name, used = ("penalty", penalty) if penalties is None else ("penalties", penalties)
     if not isinstance(used, str) and np.min(used) == 0:
         raise ValueError(
-            f"uncertainty=True needs a positive penalty, not {name}={shown(used)}: 0 says that y has no noise; "
+            f"uncertainty=True needs a positive penalty, not {name}={shown(used)}: 0 means that y has no noise; "
             'give penalty="auto", or a small number such as 1e-10'
         )
 

@@ -144,7 +144,9 @@ def labelled(X: Any, y: Any, sample_weight: Any = None, *, in_file: bool = False
     With `in_file`, a long target of a `Dataset` without weights is a `Column`, which stays in a file.
     """
     if is_lazy_table(y):
-        raise TypeError(f"y is {a(type(y).__name__)}, whose values are not there yet: use open(frame, target=...)")
+        raise TypeError(
+            f"y is {a(type(y).__name__)}, whose values have not been computed yet: use open(frame, target=...)"
+        )
     if is_lazy_table(X):
         X = as_rows(X)
     if not isinstance(X, Dataset):

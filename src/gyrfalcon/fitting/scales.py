@@ -46,7 +46,7 @@ def warn_of_unlike_scales(kernel: Kernel, points: Any, names: Any) -> None:
     large, small = (repr(names[at]) if names is not None else f"number {at}" for at in (most, least))
     warn(
         f"features differ in size by orders of magnitude: column {large} varies by {deviations[most]:.3g} and column "
-        f"{small} by {deviations[least]:.3g}, which counts for next to nothing: use scale=True, after which length "
+        f"{small} by {deviations[least]:.3g}, which has almost no effect: use scale=True, after which length "
         "scales are in standard deviations, or a length scale for each feature",
         UserWarning,
     )

@@ -97,7 +97,9 @@ def number_columns(y: Array, copies: int | None = None, name: str = "y") -> Arra
     if copies is None:
         return columns
     if columns.shape[1] != 1:
-        raise ValueError(f"{name} has {columns.shape[1]} columns: several quantiles can be learnt of one column only")
+        raise ValueError(
+            f"{name} has {columns.shape[1]} columns: several quantiles can be predicted only if y is one column"
+        )
     return np.repeat(columns, copies, axis=1)
 
 
@@ -155,8 +157,9 @@ def require_one_label(y: Any, owner: str) -> None:
         shape = np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
-            f"y should be a 1d array, got an array of shape {shape} instead: {owner} learns one label a row. For "
-            f"several labels a row use sklearn.multioutput.MultiOutputClassifier({owner}(...)), or for a matrix of 0 "
+            f"y should be a 1d array, got an array of shape {shape} instead: {owner} learns one label for each row. "
+            "For "
+            f"several labels use sklearn.multioutput.MultiOutputClassifier({owner}(...)), or for a matrix of 0 "
             f"and 1 sklearn.multiclass.OneVsRestClassifier({owner}(...)); if the columns are one-hot classes, give "
             "y.argmax(axis=1)"
         )
@@ -187,14 +190,16 @@ def sortable_labels(y: Array, name: str) -> Array:
 def require_classes(classes: Array) -> None:
     """Raise ValueError unless there are at least two classes."""
     if len(classes) < 2:
-        raise ValueError(f"y has one class, {shown(classes[0])}, among the rows that count: at least two are needed")
+        raise ValueError(
+            f"y has one class, {shown(classes[0])}, among the rows with positive weight: at least two are needed"
+        )
 
 
 def require_known_classes(y_val: Array, classes: Array) -> None:
     """Raise ValueError if y_val has classes that are not among those of y."""
     unseen = sorted(set(y_val.tolist()) - set(classes.tolist()), key=str)
     if unseen:
-        raise ValueError(f"y_val has classes that y has not: {unseen}")
+        raise ValueError(f"y_val contains classes that y does not contain: {unseen}")
 
 
 def with_class_weight(class_weight: Any, weight: Array | None, classes: Array, codes: Array) -> Array | None:

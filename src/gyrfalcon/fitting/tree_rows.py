@@ -72,7 +72,8 @@ class HierarchySettings(NamedTuple):
         """Raise ValueError if a global part or neighbors are asked for beside something that they do not have."""
         if self.n_neighbors and self.uncertainty:
             raise ValueError(
-                f"n_neighbors={self.n_neighbors!r} has no deviations for uncertainty=True: use n_neighbors=0"
+                f"n_neighbors={self.n_neighbors!r} has no standard deviations, which uncertainty=True requires: use "
+                "n_neighbors=0"
             )
         if not self.n_centers:
             return

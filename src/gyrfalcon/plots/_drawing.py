@@ -85,7 +85,9 @@ def _divide(ax: Axes, count: int, stacked: bool) -> Array:
     """Put panels into the place of one."""
     place = ax.get_subplotspec()
     if place is None:
-        raise ValueError(f"ax is in no grid of a figure, and cannot be divided: pass a list of {count} axes")
+        raise ValueError(
+            f"ax does not belong to a grid of subplots, and cannot be divided: pass a list of {count} axes"
+        )
     ax.set_axis_off()
     grid = place.subgridspec(*((count, 1) if stacked else (1, count)))
     axes = np.asarray(grid.subplots(sharex=stacked, squeeze=False), dtype=object).ravel()

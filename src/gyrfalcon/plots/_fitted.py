@@ -35,7 +35,8 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
         check_is_fitted(estimator, "cv_results_")
         if not estimator.refit:
             raise ValueError(
-                f"{display.__name__} is drawn of a fitted estimator, and a search with refit=False keeps none: search "
+                f"{display.__name__} is drawn from a fitted estimator, and a search with refit=False keeps none: "
+                "search "
                 "with refit=True, or fit the estimator with its best parameters"
             )
         estimator = estimator.best_estimator_
@@ -72,7 +73,7 @@ def number_of(feature: int | str, names: list[str]) -> int:
         return feature
     if feature not in names:
         known = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-        raise ValueError(f"feature={feature!r} is none of the {len(names)} that the estimator was fitted to: {known}")
+        raise ValueError(f"feature={feature!r} is not one of the {len(names)} features of the fit: {known}")
     return names.index(feature)
 
 

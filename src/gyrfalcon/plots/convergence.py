@@ -113,7 +113,7 @@ class ConvergenceDisplay(Display):
         model, _ = find(estimator, kinds, cls, "an estimator with a history_ of iterations, such as FalkonRegressor")
         history = vars(model).get("history_")
         if history is None:
-            raise TypeError(f"{cls.__name__} is drawn of iterations, and {type(model).__name__} keeps no history_")
+            raise TypeError(f"{cls.__name__} is drawn from iterations, and {type(model).__name__} keeps no history_")
         return cls.from_history(history, ax=ax)
 
     @classmethod

@@ -105,7 +105,7 @@ class PenaltyPathDisplay(Display):
         needed = {"penalty"} if on_trees else {"penalty", "df"}
         if not all(needed <= record.keys() for record in history) or model.penalties is None:
             raise ValueError(
-                f"{cls.__name__} is drawn of a direct solve for several penalties: fit with penalties=[...], and "
+                f"{cls.__name__} is drawn from a direct solve for several penalties: fit with penalties=[...], and "
                 "without an iterative solver or method"
             )
         by = {"evidence": "log_evidence"}.get(model.choose_by, f"{model.choose_by}_error")

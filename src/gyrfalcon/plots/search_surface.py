@@ -111,7 +111,7 @@ class SearchSurfaceDisplay(Display):
         """
         if not isinstance(search, BaseSearchCV):
             raise TypeError(
-                f"{cls.__name__} is drawn of a search, such as GridSearchCV: got {type(search).__name__}; arrays are "
+                f"{cls.__name__} is drawn from a search, such as GridSearchCV: got {type(search).__name__}; arrays are "
                 f"given to {cls.__name__}(x=, y=, scores=)"
             )
         check_is_fitted(search, "cv_results_")

@@ -87,7 +87,9 @@ class Column:
     def repeated(self, copies: int) -> Column:
         """Return a matrix of copies of the only column."""
         if self.shape[1] != 1:
-            raise ValueError(f"y has {self.shape[1]} columns: several quantiles can be learnt of one column only")
+            raise ValueError(
+                f"y has {self.shape[1]} columns: several quantiles can be predicted only if y is one column"
+            )
         extremes = np.repeat(self._extremes, copies, axis=1)
         return self.decoded(lambda raw: np.repeat(raw, copies, axis=1), extremes, self.dtype)
 

@@ -70,7 +70,7 @@ class CsvFormat:
         if self.thousands is not None and self.thousands not in _THOUSANDS:
             raise ValueError(f"thousands={self.thousands!r} must be one of {listed(_THOUSANDS)}")
         if self.thousands is not None and self.thousands == self.decimal:
-            raise ValueError(f"thousands={self.thousands!r} is the decimal point as well: it can be one")
+            raise ValueError(f"thousands={self.thousands!r} cannot be the decimal point as well")
 
     @property
     def given(self) -> dict[str, str]:

@@ -200,4 +200,4 @@ def _format(path: str, local: bool) -> str:
             f"{path} is an archive, which cannot be read row by row: save its arrays with numpy.save as .npy files, or "
             "load it and pass the arrays"
         )
-    raise ValueError(f"{path} is of no known kind: {_KNOWN}")
+    raise ValueError(f"{path} is not of a known format: {_KNOWN}")

@@ -345,7 +345,7 @@ def _named_features(features: Any, others: Sequence[str]) -> list[str]:
         raise ValueError(f"features={names!r} names a column twice")
     both = [name for name in names if name in others]
     if both:
-        raise ValueError(f"{both[0]!r} is among the features and is the target or the weight: it can be one")
+        raise ValueError(f"{both[0]!r} cannot be a feature and at the same time the target or the weight")
     return names
 
 

@@ -91,8 +91,8 @@ def warn_of_columns(table: Table, kinds: Array, ids: Sequence[int] = ()) -> None
     guessed = [name for name, column in zip(names, table.columns, strict=True) if column.ambiguous]
     if guessed:
         warn(
-            f"{_columns(guessed)} read as dates like 01/02/2020, none of which tells the day from the month: the "
-            "day is taken to come first. If it does not, convert them to dates",
+            f"{_columns(guessed)} read as dates like 01/02/2020, in which the order of day and month is not clear: the "
+            "day is assumed to come first. If it does not, convert them to dates",
             UserWarning,
         )
 

@@ -542,7 +542,14 @@ def test_bad_validation_sets(Estimator):
 
 def test_unseen_classes_in_the_validation_set():
     X, y = good()
-    refused(plain(FalkonClassifier), X, y, r"y_val has classes that y has not: \[5, 9\]", X_val=X[:3], y_val=[0, 9, 5])
+    refused(
+        plain(FalkonClassifier),
+        X,
+        y,
+        r"y_val contains classes that y does not contain: \[5, 9\]",
+        X_val=X[:3],
+        y_val=[0, 9, 5],
+    )
     names = np.array(["a", "b"])[y]
     refused(
         plain(
@@ -550,18 +557,20 @@ def test_unseen_classes_in_the_validation_set():
         ),
         X,
         names,
-        r"y_val has classes that y has not: \['c'\]",
+        r"y_val contains classes that y does not contain: \['c'\]",
         X_val=X[:2],
         y_val=["a", "c"],
     )
-    refused(plain(FalkonClassifier), X, names, r"y_val has classes that y has not: \[0, 1\]", X_val=X, y_val=y)
+    refused(
+        plain(FalkonClassifier), X, names, r"y_val contains classes that y does not contain: \[0, 1\]", X_val=X, y_val=y
+    )
     refused(
         plain(
             FalkonClassifier,
         ),
         X,
         y,
-        r"y_val has classes that y has not: \['0', '1'\]",
+        r"y_val contains classes that y does not contain: \['0', '1'\]",
         X_val=X,
         y_val=y.astype(str),
     )

@@ -307,7 +307,7 @@ def test_what_regressors_refuse():
     with pytest.raises(ValueError, match="no rows to hold out for validation, with n_samples=1"):
         ConformalRegressor(small()).fit(X[:1], y[:1])
     model = ConformalRegressor(small(), validation_fraction=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="at least 9 rows that judge, and there are 5"):
+    with pytest.raises(ValueError, match="at least 9 held-out rows, and there are 5"):
         model.predict_interval(X)
     for coverage in (0, 1):
         with pytest.raises(ValueError, match="coverage="):

@@ -326,7 +326,7 @@ def test_wrong_coverage(coverage):
 def test_too_few_rows_for_a_coverage():
     X, y = data(n=8)
     model = certain(NystromRegressor).fit(X, y)
-    with pytest.raises(ValueError, match="at least 9 rows that judge, and there are 8"):
+    with pytest.raises(ValueError, match="at least 9 held-out rows, and there are 8"):
         model.predict_interval(X, 0.9)
     assert np.isfinite(model.predict_interval(X, 0.8)).all()
 

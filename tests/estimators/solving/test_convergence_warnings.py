@@ -68,7 +68,7 @@ def test_a_penalty_lost_in_float64_is_told():
     rng = np.random.default_rng(0)
     X = 1000 + rng.standard_normal((2000, 3))
     model = FalkonRegressor(Polynomial(degree=2), n_centers=50, penalty=1e-6, scale=False, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="float64 cannot tell penalty=1e-06 from rounding.*rescale"):
+    with pytest.warns(ConvergenceWarning, match="penalty=1e-06 is below the rounding errors of float64.*rescale"):
         model.fit(X, X[:, 0] ** 2)
 
 

@@ -119,7 +119,7 @@ def test_float32_and_model_files(tmp_path):
 
 def test_bad_input(monkeypatch):
     X, y = data()
-    with pytest.raises(ValueError, match="n_partitions=91 must be at most the number of rows that count, 90"):
+    with pytest.raises(ValueError, match="n_partitions=91 must be at most the number of rows with positive weight, 90"):
         plain(DivideAndConquerRegressor, n_partitions=91).fit(X, y)
     with pytest.raises(ValueError, match="n_partitions=0 must be an integer of at least 1"):
         plain(DivideAndConquerRegressor, n_partitions=0).fit(X, y)

@@ -293,7 +293,7 @@ def test_warm_start(three):
 
 def test_tolerance_and_its_warning(three):
     X, y = three
-    with pytest.warns(ConvergenceWarning, match="still promises"):
+    with pytest.warns(ConvergenceWarning, match="would still lower"):
         classifier(tol=1e-8, max_iter=8).fit(X, y)
     model = classifier(tol=1e-8, max_iter=50).fit(X, y)
     assert model.history_[-1]["residual"] <= 1e-8
@@ -741,7 +741,7 @@ def test_intervals_of_quantiles():
     two = FalkonRegressor(quantiles=[0.1, 0.9], **options).fit(X, y)
     low, high = two.predict_interval(X).T
     assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.06)
-    with pytest.raises(ValueError, match=r"one quantile of y is no interval: fit with quantiles=\[0\.05, 0\.95\]"):
+    with pytest.raises(ValueError, match=r"one quantile of y is not an interval: fit with quantiles=\[0\.05, 0\.95\]"):
         FalkonRegressor(quantiles=[0.1], **options).fit(X, y).predict_interval(X)
     huber = FalkonRegressor(loss="huber", n_centers=10, penalty=1e-4, random_state=0).fit(X, y)
     for ask in (huber.predict_interval, lambda rows: huber.predict(rows, return_std=True)):

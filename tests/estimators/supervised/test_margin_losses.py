@@ -195,7 +195,7 @@ def test_a_fit_that_has_not_converged_says_so():
         with pytest.warns(ConvergenceWarning, match="raise max_iter=5"):
             model = FalkonClassifier(max_iter=5, **given).fit(X, y)
         assert not model.history_[-1]["converged"]
-        with pytest.warns(ConvergenceWarning, match="still promises a decrease"):
+        with pytest.warns(ConvergenceWarning, match="would still lower the objective"):
             FalkonClassifier(max_iter=12, tol=1e-10, **given).fit(X, y)
     with pytest.warns(ConvergenceWarning, match=r"from penalty=0.01 and a smoother loss down to the ones asked for"):
         FalkonClassifier(Gaussian(0.3), loss="hinge", n_centers=100, penalty=1e-2, max_iter=3).fit(X, y)

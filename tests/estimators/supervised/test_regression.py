@@ -705,7 +705,9 @@ def test_a_penalty_below_the_precision_of_float32(length_scale, weighted):
     ridge = np.sqrt(1e-12 * 1000) * np.eye(F.shape[1])
     beta = np.linalg.lstsq(np.vstack([root[:, None] * F, ridge]), np.append(root * y, np.zeros(len(ridge))))[0]
     assert np.sqrt(np.mean(np.square(root * (model.predict(X) - F @ beta)))) < 1e-2 * np.std(y)
-    with pytest.warns(ConvergenceWarning, match=r"float32 cannot tell penalty=1e-12 from rounding.*float64") as caught:
+    with pytest.warns(
+        ConvergenceWarning, match=r"penalty=1e-12 is below the rounding errors of float32.*float64"
+    ) as caught:
         assert clone(model).set_params(dtype="float32").fit(X, y).centers_.dtype == np.float32
     assert caught[0].filename == __file__
 

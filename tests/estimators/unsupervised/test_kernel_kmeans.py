@@ -289,7 +289,7 @@ def test_names(X):
     ("parameters", "message"),
     [
         ({"n_clusters": 0}, "n_clusters=0 must be an integer of at least 1"),
-        ({"n_clusters": 301}, "n_clusters=301 must be at most the number of rows that count, 300"),
+        ({"n_clusters": 301}, "n_clusters=301 must be at most the number of rows with positive weight, 300"),
         ({"init": "spectral"}, "init='spectral' must be \"k-means"),
         ({"n_clusters": 3, "init": np.zeros((2, 3))}, "init has 2 points, and n_clusters=3"),
         ({"n_clusters": 3, "init": np.zeros((3, 2))}, "2 features"),
