@@ -159,8 +159,8 @@ OPTIONS = {
     "data": (
         Option(
             "--target",
-            "the column to learn; more than once for several columns of numbers. HDF5 and zarr: an array's name; .npy: "
-            "a column's number (-1 is the last), or another .npy file",
+            "the column to predict; repeat the option for several columns of numbers. HDF5 and zarr: the name of an "
+            "array; .npy: the number of a column (-1 is the last), or another .npy file",
             "NAME",
             more={"action": "append", "required": True},
         ),
@@ -178,8 +178,8 @@ OPTIONS = {
     "method": (
         Option(
             "--method",
-            "auto: find a model of the table as it is, with text, dates and gaps, in memory. falkon: one kernel model "
-            "of numbers, by the options below, from files of any size",
+            "auto: search for a model of the table, which may have text, dates and missing values, in memory. falkon: "
+            "one kernel model of numbers, with the options below, from files of any size",
             more={"choices": ["auto", "falkon"], "default": "auto"},
         ),
         Option(
@@ -193,8 +193,8 @@ OPTIONS = {
         ),
         Option(
             "--holdout",
-            "share of the rows, taken at random, that --method auto does not learn from; errors on them are printed "
-            "beside those of a linear model and of a constant",
+            "fraction of the rows, drawn at random, that --method auto holds out; errors on them are printed, beside "
+            "those of a linear model and of a constant",
             "X",
             _number,
             _fraction,
@@ -202,7 +202,7 @@ OPTIONS = {
         ),
         Option(
             "--random-state",
-            "seed of the random generator, so that the same command gives the same model; none: another each time",
+            "seed of the random generator, with which the same command gives the same model; none: a new one each time",
             "SEED",
             _seed,
             more={"default": 0},
@@ -217,8 +217,9 @@ OPTIONS = {
         ),
         _of_falkon(
             "--length-scale",
-            "the kernel's length scale: the distance over which rows are similar, in the units of the data, or with "
-            "--scale in standard deviations. One number, or one a feature: 1,2.5,0.3. Not given: found from the data",
+            "length scale of the kernel: the distance over which rows are similar, in the units of the data, or with "
+            "--scale in standard deviations. One number, or one for each feature: 1,2.5,0.3. Not given: computed from "
+            "the data",
             "X",
             lambda text: text if text == "scale" else _numbers(text),
         ),
@@ -243,8 +244,8 @@ OPTIONS = {
         ),
         _of_falkon(
             "--penalty",
-            "weight of smoothness against the error on the rows; the papers' lambda, on the mean squared error. auto: "
-            "chosen on a sample of the rows",
+            "strength of the regularisation: a larger penalty makes the model smoother (lambda of the papers). "
+            "auto: chosen on a sample of the rows",
             "X",
             lambda text: text if text == "auto" else _number(text),
             optional(not_negative(), "auto"),
@@ -252,8 +253,8 @@ OPTIONS = {
         _of_falkon(
             "--loss",
             f"what is minimised: {', '.join(named.NAMES)}. squared is the fastest; logistic gives probabilities of "
-            "labels; squared_hinge and hinge are support vector machines; huber does not mind outliers; quantile "
-            "learns --quantiles; poisson learns counts",
+            "labels; squared_hinge and hinge are support vector machines; huber is robust to outliers; quantile "
+            "predicts --quantiles; poisson predicts counts",
             parse=lambda text: text if named.loss_name(text) in named.NAMES else read_object(text, LOSSES),
         ),
         _of_falkon("--quantiles", "levels for --loss quantile: 0.05,0.5,0.95", "Q", _numbers),
@@ -286,7 +287,7 @@ OPTIONS = {
         ),
         _of_falkon(
             "--validation-fraction",
-            "share of the rows that --early-stopping and --n-centers auto hold out if --validation is not given",
+            "fraction of the rows that --early-stopping and --n-centers auto hold out if --validation is not given",
             "X",
             _number,
             _fraction,
@@ -302,14 +303,14 @@ OPTIONS = {
     "resources": (
         _of_falkon(
             "--dtype",
-            "precision of the kernel of --method falkon; auto follows the data: float32 if all features are stored so, "
-            "else float64",
+            "precision of the kernel of --method falkon. auto: float32 if all features are stored as float32, else "
+            "float64",
             choices=["auto", "float32", "float64"],
         ),
         Option(
             "--memory-budget",
-            "limit for the memory of the fit beside the target, such as 4GB. If the kernel matrix fits as well it is "
-            "kept, which is faster. auto: what is available; 0: likewise, but the matrix is never kept",
+            "memory that the fit may use in addition to the target, such as 4GB. If the kernel matrix fits as well, it "
+            "is kept, which is faster. auto: the available memory; 0: the same, but the matrix is never kept",
             "SIZE",
             _budget,
             more={"default": default_of("memory_budget")},
@@ -318,7 +319,7 @@ OPTIONS = {
         _of_falkon(
             "--checkpoint",
             "a folder for the state of a fit by --method falkon. If it is killed, the same command resumes from there, "
-            "to the same model. Delete the folder when done, or to start afresh",
+            "to the same model. Delete the folder when done, or to start from the beginning",
             "DIR",
         ),
         _of_falkon(

@@ -92,25 +92,25 @@ def features_option(default: str) -> Option:
 CSV_OPTIONS = (
     Option(
         "--delimiter",
-        'what separates the columns of CSV files, such as ";" in quotes, or tab (not given: a comma, unless the first '
-        "line has none but semicolons, tabs or bars)",
+        'separator of the columns of CSV files, such as ";" in quotes, or tab (not given: a comma, unless the first '
+        "line contains only semicolons, tabs or bars)",
         "C",
         lambda text: "\t" if text in ("tab", r"\t") else text,
     ),
     Option(
         "--encoding",
-        "how the text of CSV files is encoded, such as latin-1 or cp1252 (not given: UTF-8, or UTF-16 with its mark)",
+        "encoding of CSV files, such as latin-1 or cp1252 (not given: UTF-8, or UTF-16 with its mark)",
         "NAME",
     ),
     Option(
         "--decimal",
-        'the decimal point of CSV files, "." or "," (not given: a comma if columns are not separated by commas, and '
-        "more of them are numbers with it)",
+        'decimal point of CSV files, "." or "," (not given: a comma if columns are not separated by commas, and more '
+        "of them are numbers with it)",
         "C",
     ),
     Option(
         "--thousands",
-        'what separates groups of three digits in CSV files, such as "." or "," (not given: nothing)',
+        'separator of groups of three digits in CSV files, such as "." or "," (not given: none)',
         "C",
     ),
 )

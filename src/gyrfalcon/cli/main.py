@@ -55,16 +55,16 @@ def _from_module(name: str, help: str) -> Command:
 
 
 COMMANDS: tuple[Command, ...] = (
-    _from_module("fit", "Learn a model from the rows of files, and write it to a file."),
-    _from_module("predict", "Predict for the rows of files with a model."),
-    _from_module("explain", "Write which columns the predictions of a model are due to."),
+    _from_module("fit", "Fit a model to the rows of files, and write it to a file."),
+    _from_module("predict", "Compute the predictions of a model for the rows of files."),
+    _from_module("explain", "Attribute the predictions of a model to the columns (Shapley values)."),
     _from_module("evaluate", "Measure how good a model is on rows whose target is known."),
-    _from_module("report", "Write a page about a model: errors on rows that it has not seen, and what it has learnt."),
-    _from_module("inspect", "Show what is in a model file."),
+    _from_module("report", "Write a web page about a model: errors on new rows, and what it has learned."),
+    _from_module("inspect", "Show the contents of a model file."),
     _from_module("export", "Write a model as an ONNX graph, for programs without Python."),
-    _from_module("demo", "Learn a non-linear function from a million rows, beside three models of scikit-learn."),
-    _from_module("check-device", "Check what a device of PyTorch computes, and how fast."),
-    _from_module("complete", "Print a script that completes commands and options by the tab key."),
+    _from_module("demo", "Fit a non-linear function to a million rows, and compare with three models of scikit-learn."),
+    _from_module("check-device", "Check the results and the speed of a device of PyTorch."),
+    _from_module("complete", "Print a script with which the tab key completes commands and options."),
     _from_module("versions", "Show the versions of gyrfalcon and its dependencies, and properties of the machine."),
 )
 
@@ -130,7 +130,12 @@ def make_parser(
     argv: Sequence[str], commands: Sequence[Command] = COMMANDS, *, all_arguments: bool = False
 ) -> argparse.ArgumentParser:
     """Return a parser in which only the typed command, or each with `all_arguments`, is imported and has arguments."""
-    parser = _Parser(prog="gyrfalcon", description="Kernel learning at scale.", epilog=EXAMPLES, formatter_class=_Help)
+    parser = _Parser(
+        prog="gyrfalcon",
+        description="Accurate models of tables, and kernel learning from millions of rows.",
+        epilog=EXAMPLES,
+        formatter_class=_Help,
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     typed = next((word for word in argv if not word.startswith("-")), None)

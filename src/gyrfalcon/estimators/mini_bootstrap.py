@@ -32,14 +32,14 @@ class Detectors:
     classes : array of shape (n_classes,)
         The labels, without that of the background.
     background : object
-        The label of rows of no class.
+        The label of rows that belong to no class.
     models : list of n_classes classifiers
-        A row's score of a class is the `decision_function` of its model.
+        The model of each class, whose `decision_function` gives the scores.
     negatives : list of n_classes arrays of int
         Rows that were the negatives of the last fit of each class.
     history : list of dict
-        For each class and round: "class", "round", "seen" (negatives that the last model scored), "hard" (those that
-        were added), "negatives" (those of the fit) and "pruned" (those that the fit made easy).
+        For each class and round: "class", "round", and the numbers of negatives that the last model scored ("seen"),
+        that were added ("hard"), that were used in the fit ("negatives") and that were dropped after it ("pruned").
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Detectors:
         return np.column_stack([model.decision_function(X) for model in self.models])
 
     def predict(self, X: Any) -> Array:
-        """Return the class of the highest score, or the background where no score is above 0.
+        """Return the class of the highest score, or the background if no score is above 0.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ def mini_bootstrap(
     easy: float | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Detectors:
-    """Fit a detector for each class, with the hard ones of many negatives.
+    """Fit a detector for each class to its positives and to hard negatives, which are selected from many.
 
     In detection nearly all regions of a picture are background, and most of them are easy. The mini-bootstrap [1]_
     shuffles the negatives of a class (the background and the other classes) and divides them into batches. The first
@@ -114,7 +114,7 @@ def mini_bootstrap(
         `FalkonClassifier()`, whose scores estimate the targets +1 and -1. It is fitted once in every round:
         with ``warm_start=True`` and ``centers`` that are an array, it continues from the last solution.
     background : object, default -1
-        The label of rows of no class.
+        The label of rows that belong to no class.
     n_batches : int, default 10
         Batches of negatives; 1 takes all negatives at once.
     hard : float, default -0.7

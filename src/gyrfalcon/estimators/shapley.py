@@ -35,7 +35,7 @@ class ShapleyValues:
     values : array of shape (n, n_groups) or (n, n_groups, n_outputs)
         The part of the prediction of each row that is due to each column, or group of columns.
     base_values : array of shape (n,) or (n, n_outputs)
-        What the values of a row and this number add up to is the prediction.
+        The values of a row and this number add up to the prediction.
     data : array of shape (n, n_groups)
         The values of the columns; NaN for groups of several columns.
     feature_names : list of str
@@ -80,7 +80,8 @@ def shapley_values(
     They are exact for sums of Gaussian kernels, 1-norm Laplacians, constants and their products, with one length scale
     or one for each column, in `FalkonRegressor`, `FalkonClassifier`, `NystromRegressor`, `ExactRegressor` and all other
     estimators whose function is a sum over centers, and for blends of these in `AutoRegressor` without a logarithm of
-    y. Values of other models are estimated by sampling permutations, with standard errors: `exact` tells which.
+    y. Values of other models are estimated by sampling permutations, with standard errors. The attribute `exact` of
+    the result is False in this case.
 
     Parameters
     ----------

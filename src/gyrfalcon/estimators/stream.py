@@ -41,7 +41,7 @@ def learn_stream(
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     callbacks: CallbackLike | Iterable[CallbackLike] | None = None,
 ) -> Any:
-    r"""Learn batches one after the other, or the rows that files have gained since the last call.
+    r"""Learn batches one after the other, or the rows that were added to files since the last call.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def learn_stream(
     Returns
     -------
     model
-        The same object. `stream_` tells how many ``batches`` and ``rows`` it has learnt here, and is part of model
-        files.
+        The same object. Its attribute `stream_` contains the numbers of ``batches`` and ``rows`` that were learned by
+        this function, and is stored in model files.
 
     Examples
     --------

@@ -133,7 +133,7 @@ def mmd_test(
 ) -> MMDTest:
     """Test whether two sets of rows come from the same distribution, by the distance of their means in feature space.
 
-    Computes the maximum mean discrepancy [1]_ on Nyström centers, which are drawn from both sets together, and its
+    It computes the maximum mean discrepancy [1]_ on Nyström centers, which are drawn from both sets together, and its
     distribution under random permutations of the rows, which share the same passes. If both sets come from the same
     distribution, a p-value of at most a occurs with a probability of at most a, for any number of rows and centers.
 
@@ -148,11 +148,11 @@ def mmd_test(
     n_centers : int or None
         Number of Nyström centers M. None is 5 sqrt(n + m), at least 1,000 and at most 10,000.
     scale : bool or "auto"
-        Whether to standardise features, by the means and standard deviations of both sets together. "auto" does it
-        where the library chooses the length scale of dense rows. A length scale that is given is in the units of X and
-        Y, and rows are then taken as they are, as are rows that come from `LearnedMetric` or `TableEncoder`.
+        Whether to standardise features, by the means and standard deviations of both sets together. "auto" does so
+        for dense rows, unless the kernel is given with a length scale, which is in the units of X and Y, or the rows
+        come from `LearnedMetric` or `TableEncoder`.
     memory_budget : "auto", int or str
-        Memory that the test may use beside X and Y, in bytes or as "4GB".
+        Memory that the test may use in addition to X and Y, in bytes or as a string such as "4GB".
     n_jobs : int or None
         Number of threads; None uses every core.
     random_state : int, RandomState or None

@@ -64,8 +64,8 @@ class KernelOperator(Operator):
     n_jobs : int or None
         Threads; None is every core. Results have the same bits for any number.
     memory_budget : "auto", int or str
-        If K fits it is kept, and products after the first run at memory speed. Bytes, a string such as "4GB", or
-        "auto": half the memory available. 0 never keeps it.
+        Memory for K, in bytes or as a string such as "4GB". If K fits, it is kept, so that later products do not
+        compute it again. "auto" is half of the available memory. 0 never keeps it.
     passes : int or None
         The largest number of passes there will be, if it is known. A large K is then kept only where that many passes
         gain from it by `gyrfalcon.operators.keeping`.

@@ -11,7 +11,7 @@ _check_seconds = not_negative("a finite number of seconds, not negative")
 
 
 class CheckpointError(ValueError):
-    """Raised for a checkpoint that cannot be resumed: of another fit, in use by another process, or damaged.
+    """Raised if a checkpoint belongs to another fit, is in use by another process, or is damaged.
 
     Examples
     --------
@@ -31,12 +31,12 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Folder for the state of a fit, and how often it is written; a value for the parameter ``checkpoint``.
+    """Folder in which the state of a fit is saved, and how often: a value for the parameter ``checkpoint``.
 
     Parameters
     ----------
     folder : str or path-like
-        The folder of this fit; each fit needs its own. It is created if missing; delete it to start afresh.
+        The folder of this fit; each fit needs its own. It is created if missing. Delete it to start from the beginning.
     every : float
         Minimum number of seconds between two writes. 0 writes after each iteration. Otherwise writing never takes more
         than about 2% of the time, however slow the disk is.
