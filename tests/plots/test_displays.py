@@ -114,7 +114,7 @@ def test_estimators_that_cannot_be_drawn(display, unfitted, arguments):
     with pytest.raises(NotFittedError):
         display.from_estimator(unfitted, *arguments)
     for wrong in (Ridge(), make_pipeline(StandardScaler(), Ridge()), None):
-        with pytest.raises(TypeError, match=f"{display.__name__} is drawn of .* got .*(Ridge|Pipeline|NoneType)"):
+        with pytest.raises(TypeError, match=f"{display.__name__} is drawn from .* got .*(Ridge|Pipeline|NoneType)"):
             display.from_estimator(wrong, *arguments)
     assert display.__name__ in names
 
@@ -128,7 +128,7 @@ def test_automatic_estimators_are_drawn_of_their_largest_model(skewed):
     np.testing.assert_array_equal(
         display.residual_line_.get_ydata(), drawn(ConvergenceDisplay.from_estimator(best)).residual_line_.get_ydata()
     )
-    with pytest.raises(TypeError, match=r"is drawn of a KernelPCA: got TableEncoder .*, of AutoRegressor"):
+    with pytest.raises(TypeError, match=r"is drawn from a KernelPCA: got TableEncoder .*, of AutoRegressor"):
         KernelPCADisplay.from_estimator(model, X)
     with pytest.raises(NotFittedError):
         ConvergenceDisplay.from_estimator(AutoRegressor())
@@ -410,7 +410,7 @@ def test_values_that_have_no_place_on_a_logarithmic_axis():
 
 def test_search_without_refit():
     search = GridSearchCV(FalkonRegressor(n_centers=10), {"penalty": [1e-3]}, cv=2, refit=False).fit(X[:60], y[:60])
-    with pytest.raises(ValueError, match=r"ConvergenceDisplay is drawn of a fitted .* refit=False keeps none"):
+    with pytest.raises(ValueError, match=r"ConvergenceDisplay is drawn from a fitted .* refit=False keeps none"):
         ConvergenceDisplay.from_estimator(search)
 
 

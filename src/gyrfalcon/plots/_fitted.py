@@ -52,7 +52,7 @@ def find(estimator: Any, kinds: tuple[type, ...], display: type, words: str, X: 
     if not places:
         got = " and ".join(type(step).__name__ for step in steps)
         of = "" if whole in (got, "Pipeline") else f", of {whole}"
-        raise TypeError(f"{display.__name__} is drawn of {words}: got {got}{of}")
+        raise TypeError(f"{display.__name__} is drawn from {words}: got {got}{of}")
     last = places[-1]
     check_is_fitted(steps[last])
     return steps[last], (estimator[:last].transform(X) if last and X is not None else X)
