@@ -19,9 +19,9 @@ _LEAST = 1e-300  # an error of 0 has no logarithm
 
 
 class DriftMonitor(Callback):
-    """Tell when a model that learns on predicts new batches worse than earlier ones: the relation has changed.
+    """Warn if a model that is updated predicts new batches worse than earlier ones, because the relation has changed.
 
-    Each batch is predicted before it is learnt (`error_before` in the record). A one-sided t-test compares the
+    Each batch is predicted before it is learned (`error_before` in the record). A one-sided t-test compares the
     logarithms of the errors of the last `recent` batches with those of up to `reference` batches before them. Its
     p-value is added to the record as `drift`, or None as long as there are fewer than five earlier batches. If it is
     below `level`, a warning is given, and later batches are compared with those since then.
@@ -29,9 +29,9 @@ class DriftMonitor(Callback):
     Parameters
     ----------
     recent : int, default=3
-        Batches in which a rise is looked for. More of them find a small rise, but later.
+        Number of recent batches whose errors are tested. With more of them, smaller changes are detected, but later.
     reference : int, default=20
-        Batches with which they are compared.
+        Maximum number of earlier batches with which they are compared.
     level : float, default=0.001
         Largest p-value that counts as drift. Without drift, about this share of the batches gives a false alarm.
     stop : bool, default=False

@@ -154,10 +154,11 @@ class Gaussian(Stationary):
     Parameters
     ----------
     length_scale : float, array of one per feature, or "scale"
-        The papers' sigma, in the units of the features, which estimators then do not standardise (``scale="auto"``).
-        "scale" is half the root mean squared distance between centers, sqrt(sum of variances / 2), which is
-        scikit-learn's ``gamma="scale"``. One number for each feature makes the kernel anisotropic: a large number
-        switches its feature off.
+        The distance over which functions change (sigma in the papers), in the units of the features, which estimators
+        then do not standardise (``scale="auto"``). A shorter length scale allows more detail, a longer one gives
+        smoother functions. "scale" is half the root mean squared distance between centers, sqrt(sum of variances / 2),
+        as with ``gamma="scale"`` of scikit-learn. With one number for each feature, a large number removes the
+        influence of its feature.
 
     Examples
     --------

@@ -61,8 +61,8 @@ class CentersDisplay(Display):
     ) -> Self:
         """Draw the centers of an estimator over rows.
 
-        Of two features, both are drawn, in their own units. Of more, the first two principal components of the rows
-        are, as the kernel sees them: scaled, if the estimator scales them.
+        Two features are drawn in their own units. With more features, the first two principal components of the rows
+        are drawn, after scaling if the estimator scales the rows.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class CentersDisplay(Display):
         X : array, table, sparse matrix, source or Dask collection of shape (n, n_features)
             The rows, as they were given to `fit`.
         max_rows : int, default=3000
-            Most rows to draw, at random.
+            Maximum number of rows to draw, chosen at random.
         random_state : int, RandomState or None, default=0
             Seed of the rows that are drawn.
         ax : matplotlib.axes.Axes, optional

@@ -22,9 +22,9 @@ class ConvergenceDisplay(Display):
     Parameters
     ----------
     steps : array of shape (t,)
-        Where on the horizontal axis the iterations are.
+        Positions of the iterations on the horizontal axis.
     residuals : array of shape (t,), optional
-        Relative residuals; what is not positive is left out of the logarithmic axis.
+        Relative residuals. Those that are not positive are left out, because the axis is logarithmic.
     validation_errors : array of shape (t,), optional
         Errors of validation rows; NaN where there is none.
     inertias : array of shape (t,), optional
@@ -37,7 +37,7 @@ class ConvergenceDisplay(Display):
     Attributes
     ----------
     best_iteration : int or None
-        The iteration with the least validation error, the first of several.
+        The iteration with the smallest validation error (the first one, if there are several).
     axes_, ax_, figure_ : array of Axes, Axes, Figure
         The panels, the first of them, and the figure.
     residual_line_, inertia_line_, error_line_, best_line_ : Line2D or None
@@ -90,7 +90,7 @@ class ConvergenceDisplay(Display):
 
     @property
     def best_iteration(self) -> int | None:
-        """The iteration with the least validation error, the first of several."""
+        """The iteration with the smallest validation error (the first one, if there are several)."""
         return None if self._best is None else int(self.iterations[self._best])
 
     @classmethod

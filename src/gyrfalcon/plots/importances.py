@@ -27,7 +27,7 @@ class ImportanceDisplay(Display):
     metric : array of shape (d,) or (d, d), optional
         What features are multiplied with, or the matrix that rows are multiplied with.
     max_features : int, default=20
-        Most features to draw; those with the largest importances.
+        Maximum number of features to draw; those with the largest importances.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class ImportanceDisplay(Display):
         estimator : fitted LearnedMetric, AutoRegressor or AutoClassifier
             Or a pipeline with one of them, or a search of one.
         max_features : int, default=20
-            Most features to draw.
+            Maximum number of features to draw.
         ax : matplotlib.axes.Axes or list of them, optional
             Where to draw; see `plot`.
 

@@ -18,7 +18,7 @@ from ._fitted import feature_names, feature_of, find, number_of
 
 
 class IntervalDisplay(Display):
-    """Intervals of some rows as bars with the true values in them, and the share of all rows that they hold.
+    """Intervals of some rows as bars with the true values in them, and the share of all rows inside them.
 
     Parameters
     ----------
@@ -27,13 +27,14 @@ class IntervalDisplay(Display):
     low, high : array of shape (n,)
         Ends of the intervals.
     x : array of shape (n,), optional
-        Where on the horizontal axis the rows are; the middles of the intervals by default.
+        Positions of the rows on the horizontal axis; the middles of the intervals by default.
     coverage : float, optional
-        The share that was asked for, named in the legend.
+        The requested share, which is shown in the legend.
     x_name : str, default="middle of the interval"
         Title of the horizontal axis.
     max_rows : int, default=100
-        Most rows to draw. They are evenly spaced along the horizontal axis' order; the share is that of all rows.
+        Maximum number of rows to draw. They are evenly spaced in the order of the
+        horizontal axis; the share is that of all rows.
 
     Attributes
     ----------
@@ -100,11 +101,11 @@ class IntervalDisplay(Display):
         X : rows that the estimator has not seen
         y : array of shape (n,)
         coverage : float, default=0.9
-            The share of rows that the intervals are to hold.
+            The share of rows that should be inside their intervals.
         feature : int or str, optional
             Number or name of the feature to put on the horizontal axis; by default it is the middle of the interval.
         max_rows : int, default=100
-            Most rows to draw.
+            Maximum number of rows to draw.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure.
 
@@ -145,13 +146,13 @@ class IntervalDisplay(Display):
         intervals : array of shape (n, 2)
             Lower and upper ends.
         coverage : float, optional
-            The share of rows that the intervals are to hold.
+            The share of rows that should be inside their intervals.
         x : array of shape (n,), optional
-            Where on the horizontal axis the rows are; the middles of the intervals by default.
+            Positions of the rows on the horizontal axis; the middles of the intervals by default.
         x_name : str
             Title of the horizontal axis.
         max_rows : int, default=100
-            Most rows to draw.
+            Maximum number of rows to draw.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure.
 

@@ -31,9 +31,9 @@ class PenaltyPathDisplay(Display):
     penalties : array of shape (P,)
         The penalties, in any order. Their axis is logarithmic; if 0 is among them they are evenly spaced instead.
     errors : array of shape (P,)
-        What chooses among them.
+        The criterion by which one of them is chosen.
     degrees_of_freedom : array of shape (P,), optional
-        How many numbers the fit is free to choose.
+        Effective number of parameters of the fit.
     chosen : float, optional
         The penalty to mark.
     error_name : str, default="error"
@@ -85,7 +85,7 @@ class PenaltyPathDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
-        """Draw what the penalty of an estimator was chosen from.
+        """Draw the criterion by which the penalty of an estimator was chosen.
 
         Parameters
         ----------

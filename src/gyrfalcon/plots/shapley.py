@@ -32,7 +32,7 @@ class ShapleyDisplay(Display):
     output : int, default=0
         Which of several outputs or classes.
     max_features : int, default=12
-        Most columns to draw; a waterfall sums up the others.
+        Maximum number of columns to draw; a waterfall sums up the others.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class ShapleyDisplay(Display):
         output : int, default=0
             Which of several outputs or classes.
         max_features : int, default=12
-            Most columns to draw.
+            Maximum number of columns to draw.
         ax : matplotlib.axes.Axes, optional
             Where to draw; see `plot`.
 

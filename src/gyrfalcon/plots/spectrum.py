@@ -18,10 +18,10 @@ from ._fitted import ON_CENTERS, ON_CENTERS_WORDS, find
 
 
 class SpectrumDisplay(Display):
-    """Eigenvalues of the kernel matrix of the rows, and how many of them a penalty leaves: the effective dimension.
+    """Eigenvalues of the kernel matrix of the rows, and the effective dimension as a function of the penalty.
 
-    The effective dimension is the sum of s / (s + penalty) over the eigenvalues s of K / n. Where it comes near the
-    number of centers, there are too few of them for the penalty.
+    The effective dimension is the sum of s / (s + penalty) over the eigenvalues s of K / n. If it is close to
+    the number of centers, there are too few of them for the penalty.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class SpectrumDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, *, penalties: ArrayLike | None = None, ax: Any = None) -> Self:
-        """Draw the spectrum of an estimator's kernel on rows, as far as its centers see it.
+        """Draw the spectrum of an estimator's kernel on rows, restricted to its centers.
 
         It takes one pass over the rows, n M^2 time and 3 M^2 numbers of memory. The part of the rows that the M centers
         do not represent is missing: eigenvalues are at most those of the whole kernel matrix.
