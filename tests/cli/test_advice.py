@@ -25,10 +25,10 @@ def searched(seconds, budget=40.0, stage="search"):
 @pytest.mark.parametrize(
     ("seconds", "stage", "said", "not_said"),
     [
-        (14.7, "search", "its share of the time budget, 14.7 of 40 s", "Time ended"),
+        (14.7, "search", "its share of the time budget, 14.7 of 40 s", "time budget ended"),
         (14.7, "all rows", "", "time"),
         (2.0, "search", "", "time"),
-        (38.0, "all rows", "Time ended the search after 4 candidates: a --time-budget of more than 40", "share"),
+        (38.0, "all rows", "The time budget ended the search after 4 candidates: with more than 40", "share"),
     ],
 )
 def test_what_ended_the_search(seconds, stage, said, not_said):
@@ -38,5 +38,5 @@ def test_what_ended_the_search(seconds, stage, said, not_said):
 
 
 def test_one_row_is_no_plural():
-    assert "1 row only" in next(_advice.of_model(searched(1.0), 1))
+    assert "only 1 row:" in next(_advice.of_model(searched(1.0), 1))
     assert "1 rows" not in next(_advice.of_model(searched(1.0), 1))

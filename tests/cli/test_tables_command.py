@@ -247,7 +247,7 @@ def test_the_report_is_one_sound_page(folder, model):
     words = " ".join(page.words)
     for said in ("The largest errors", "How predictions depend on columns", f"gyrfalcon {package_version()}"):
         assert said in words
-    assert ("Do intervals hold what they promise?" in words) == (model == "price.gyr")
+    assert ("Coverage of the intervals" in words) == (model == "price.gyr")
     assert "<script" not in text
     assert HOSTILE in page.words  # as the name of a column, to be read
     words = " ".join(page.words)

@@ -38,8 +38,8 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
     if n >= 30 and abs(bias) > max(3 * spread / n**0.5, 0.1 * spread):
         way = "low" if bias > 0 else "high"
         yield (
-            f"Predictions are too {way} by {abs(bias):.4g} on average: these rows differ from those of training, for "
-            "example because they are later."
+            f"Predictions are too {way} by {abs(bias):.4g} on average: the distribution of these rows differs from "
+            "the training rows, for example because they are later."
         )
     sizes = np.abs(errors)
     if n >= 50 and sizes.std() > 0 and predictions.std() > 0 and np.corrcoef(sizes, predictions)[0, 1] > 0.35:
@@ -47,14 +47,14 @@ def of_numbers(model: Any, y: Array, predictions: Array, coverage: float | None,
         widths = (
             " Intervals follow them."
             if follows
-            else " Intervals have the same width for all rows like those of training: too wide for small predictions "
-            "and too narrow for large ones."
+            else " Intervals have the same width for all rows that resemble training rows: too wide for small "
+            "predictions and too narrow for large ones."
         )
         yield f"Errors grow with the prediction.{widths} The logarithm of the target may be the better target."
     if coverage is not None and coverage < _COVERAGE - 3 * (_COVERAGE * (1 - _COVERAGE) / n) ** 0.5 - 0.01:
         yield (
-            f"Intervals of 90% hold {coverage:.0%} of these rows only. They rely on rows that are like those of "
-            "training: are these from another time or source?"
+            f"Only {coverage:.0%} of these rows are inside their 90% intervals. Intervals assume that rows are "
+            "distributed like the training rows: are these rows from another time or source?"
         )
     if isinstance(model, AutoRegressor):
         yield from _beside_training(model, y, spread)
@@ -65,8 +65,9 @@ def _of_fit(spread: float, deviation: float, target: str) -> Iterator[str]:
     r2 = 1 - spread**2 / deviation**2 if deviation > 0 else 0.0
     if r2 < 0.05:
         yield (
-            f"The model is hardly better than a constant. The columns may say little about {target}, or these rows are "
-            "of another kind than those of training."
+            f"The model is hardly better than a constant. The columns may contain little information about {target}, "
+            "or "
+            "these rows may differ from the training rows."
         )
     elif r2 > 0.999:
         yield _PERFECT
@@ -95,26 +96,27 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
     unknown = sorted({str(label) for label in y[codes < 0]})
     if unknown:
         yield (
-            f"Labels that were not in training, which the model cannot predict: {listed(unknown, 8, plain=True)}, in "
+            "These labels did not occur in the training rows, so that the model cannot predict them: "
+            f"{listed(unknown, 8, plain=True)}, in "
             f"{plural(int((codes < 0).sum()), 'row')}."
         )
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     absent = [name for name, count in zip(classes, counts, strict=True) if not count]
     if absent:
         names = listed(absent, 8, plain=True)
-        yield f"No row here has the label {names}: how well it is told apart is not known, and AUC undefined."
+        yield f"No row here has the label {names}: how well it is recognised is not known, and the AUC is undefined."
     rare = [name for name, count in zip(classes, counts, strict=True) if 0 < count < 10]
     if rare:
-        yield f"Fewer than 10 rows here have the label {listed(rare, 8, plain=True)}: their figures are rough."
+        yield f"Fewer than 10 rows here have the label {listed(rare, 8, plain=True)}: their figures are not accurate."
     right = float(np.mean(predicted == codes))
     majority = float(counts.max() / len(codes))
     if right > 0.999 and len(codes) >= 50:
         yield _PERFECT
     elif right <= majority + 0.005:
         yield (
-            f"To say {shown(classes[int(counts.argmax())])} always would be right as often ({majority:.1%}). Judge by "
-            "AUC and log-loss; if rare labels matter, fit with --class-weight balanced, or decide by a probability "
-            "other than the largest."
+            f"Predicting {shown(classes[int(counts.argmax())])} for all rows would be right as often ({majority:.1%}). "
+            "Judge by the AUC and the log-loss. If rare labels matter, fit with --class-weight balanced, or use a "
+            "threshold of your own for their probability."
         )
     if probabilities is not None and len(codes) >= _FEW_JUDGED:
         sure = float(probabilities.max(axis=1).mean())
@@ -127,7 +129,7 @@ def of_labels(model: Any, y: Array, codes: Array, probabilities: Array | None, p
 def of_model(model: Any, n: int) -> Iterator[str]:
     """Yield advice about what was learnt, and about the number of rows that it is judged by."""
     if n < _FEW_JUDGED:
-        yield f"The figures are of {plural(n, 'row')} only: those of as many others may be quite different."
+        yield f"The figures are based on only {plural(n, 'row')}: those of other rows may be quite different."
     if isinstance(model, AutoEstimator):
         yield from _of_search(model)
         return
@@ -142,24 +144,24 @@ def of_model(model: Any, n: int) -> Iterator[str]:
 def _of_search(model: AutoEstimator) -> Iterator[str]:
     rows = max((one.centers_.shape[0] for one in model.models_ if not isinstance(one, ScoreModel)), default=_FEW_ROWS)
     if rows < _FEW_ROWS:
-        yield f"The model was learnt from some {plural(rows, 'row')}: more rows would help more than anything else."
+        yield f"The model was trained on about {plural(rows, 'row')}: more rows would improve it most."
     (first, share), *rest = importances(model)
     if rest and share > _DOMINATES:
         yield (
             f"The column {first!r} alone has {share:.0%} of the importance. If it is known only after the target, or "
-            "computed from it, leave it out with --features: the model will not have it when it matters."
+            "computed from it, leave it out with --features, because it is not available for predictions."
         )
     seconds = sum(record["seconds"] for record in model.candidates_)
     searched = sum(record["seconds"] for record in model.candidates_ if record["stage"] == "search")
     if seconds > _NEARLY_ALL * model.time_budget:
         yield (
-            f"Time ended the search after {plural(len(model.candidates_), 'candidate')}: a --time-budget of more than "
-            f"{model.time_budget:g} seconds may find a better model."
+            f"The time budget ended the search after {plural(len(model.candidates_), 'candidate')}: with more than "
+            f"{model.time_budget:g} seconds (--time-budget) it may find a better model."
         )
     elif searched > _NEARLY_ALL * SEARCH_SHARE * model.time_budget:
         yield (
             f"The search on samples ended with its share of the time budget, {searched:.3g} of {model.time_budget:g} "
-            "s: with a larger --time-budget it tries more candidates."
+            "s: with a larger --time-budget, more candidates are tried."
         )
     known = vars(model).get("feature_names_in_")
     dropped = model.encoders_[0].kinds_ == "dropped"

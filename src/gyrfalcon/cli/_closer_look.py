@@ -46,7 +46,8 @@ def worst_rows(model: Any, X: Any, true: Sequence[Cell], said: Sequence[Cell], b
         "The largest errors",
         table(["row", "true", "predicted", measure, *names], rows),
         paragraph(
-            "Rows are counted from 1. Are their values right? Is there a column that would explain them?",
+            "Rows are counted from 1. Check whether their values are right, and whether another column could explain "
+            "them.",
             soft=True,
         ),
     )
@@ -91,9 +92,12 @@ def intervals_by_fifths(y: Array, ends: Array, predictions: Array) -> str:
         for part in parts
     ]
     return section(
-        "Do intervals hold what they promise?",
+        "Coverage of the intervals",
         table(["prediction", "rows", "inside", "mean width"], rows),
-        paragraph("Each line has a fifth of the rows; about 90% should be inside in each of them.", soft=True),
+        paragraph(
+            "Each line is a fifth of the rows, by prediction. About 90% should be inside in each of them.",
+            soft=True,
+        ),
     )
 
 
@@ -111,8 +115,9 @@ def dependence(model: Any, X: Any) -> str:
         "How predictions depend on columns",
         charts(*(one for one in drawn if one)) if any(drawn) else "",
         paragraph(
-            f"The average prediction of {len(rows):,} rows if all of them had this value of the column, and kept their "
-            "values of the others (partial dependence).",
+            f"The average prediction for {len(rows):,} rows if all of them had this value of the column, with the "
+            "other "
+            "columns unchanged (partial dependence).",
             soft=True,
         )
         if any(drawn)

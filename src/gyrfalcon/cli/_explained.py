@@ -58,7 +58,7 @@ def about_predictions(model: Any, X: Any) -> list[str]:
     what = "the decision function" if is_classifier(model) else "the prediction"
     how = "exact" if why.exact else f"estimated by {_PERMUTATIONS} permutations of the columns for each row"
     words = (
-        f"The mean size of the part of {what} that is due to each column, in shares of all: Shapley values of "
+        f"The mean size of the part of {what} that is due to each column, as shares: Shapley values of "
         f"{plural(len(some), 'row')}, {how}."
     )
     return [

@@ -45,7 +45,7 @@ def about_numbers(y: Array, predictions: Array, name: str, half_width: float | N
     second.curve(np.array(second.x), np.zeros(2), "guide")
     second.points(shown, errors)
     some = "" if len(shown) == len(y) else f" {len(shown):,} of {plural(len(y), 'row')}, at random."
-    inside = "" if half_width is None else " The band has the median width of the intervals of 90%."
+    inside = "" if half_width is None else " The band has the median width of the 90% intervals."
     return section(
         f"Errors of {name}" if several else "Errors",
         charts(
@@ -57,7 +57,7 @@ def about_numbers(y: Array, predictions: Array, name: str, half_width: float | N
             figure(
                 "Errors along the prediction",
                 second.svg("scatter plot of errors against predicted values"),
-                f"True minus predicted: without a pattern, if nothing is left to learn.{inside}",
+                f"True minus predicted. A pattern shows that the model can be improved.{inside}",
             ),
         ),
     )
@@ -71,7 +71,7 @@ def about_labels(classes: Array, codes: Array, probabilities: Array | None, pred
     """
     parts = []
     if probabilities is not None:
-        parts.append(section("Are the probabilities right?", _calibration(classes, codes, probabilities)))
+        parts.append(section("Calibration of the probabilities", _calibration(classes, codes, probabilities)))
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     chosen = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
     number = np.full(len(classes) + 1, -1)
@@ -84,7 +84,7 @@ def about_labels(classes: Array, codes: Array, probabilities: Array | None, pred
     if len(chosen) < len(classes):
         words += f" The {len(chosen)} most frequent of {len(classes)} labels."
     shown = matrix([str(label) for label in classes[chosen]], found.tolist())
-    return [*parts, section("Which labels are taken for which", shown, paragraph(words, soft=True))]
+    return [*parts, section("Which labels are confused", shown, paragraph(words, soft=True))]
 
 
 def _calibration(classes: Array, codes: Array, probabilities: Array) -> str:
@@ -115,8 +115,8 @@ def _calibration(classes: Array, codes: Array, probabilities: Array) -> str:
         figure(
             "Calibration",
             drawn,
-            "Groups of rows with like probabilities: on the line, what is said to happen in 70% of cases does. "
-            "Upright lines are twice the standard error.",
+            "Groups of rows with similar probabilities. On the line, predicted probabilities are equal to observed "
+            "shares. Vertical lines are twice the standard error.",
         ),
         figure("How sure the model is", spread.svg("histogram of probabilities"), "Probabilities of these rows."),
     )
@@ -163,9 +163,9 @@ def _about_search(model: AutoEstimator) -> list[str]:
             "Which columns matter",
             bars(shares),
             paragraph(
-                "How much the error on held-out rows grows when the values of a column are shuffled, in shares of all. "
-                "A column without a bar does not help. Columns that say the same share their importance; none of this "
-                "says what causes what.",
+                "The increase of the error on held-out rows when the values of a column are shuffled, as shares. A "
+                "column without a bar does not improve predictions. Columns with the same information share their "
+                "importance. Importance does not show causes.",
                 soft=True,
             ),
         ),
@@ -197,7 +197,7 @@ def _search_chart(records: list[dict[str, Any]]) -> str:
     chart.points(place[~last], np.minimum(errors, height)[~last], "solid", 3.5)
     chart.points(place[last], np.minimum(errors, height)[last], "second", 4.5)
     drawn = chart.svg("errors of candidates in the order in which they were tried")
-    words = "Points are candidates, on samples of the rows; the line is the least error so far."
+    words = "Points are candidates, on samples of the rows; the line is the smallest error so far."
     if last.any():
         words += " Points of the other colour are fits of all rows."
     return figure("The error along the search", drawn, words, alone=True)
