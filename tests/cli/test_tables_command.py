@@ -282,7 +282,7 @@ def test_advice_about_unknown_labels_and_a_leak(folder):
     rows.to_csv(folder / "odd.csv", index=False)
     told = json.loads(command(folder, "report", "dear.gyr", "odd.csv", "-o", "odd.html", "--json")[0])
     assert any("perhaps" in words for words in told["advice"])
-    assert any("60 rows only" in words for words in told["advice"])
+    assert any("only 60 rows:" in words for words in told["advice"])
     _, err = command(folder, "report", "dear.gyr", "odd.csv", "-o", "odd.csv", code=2)
     assert "must end in .html" in err
 
