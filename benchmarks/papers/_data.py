@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +132,10 @@ def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
 
 def save_figure(figure: Any, name: str) -> None:
     """Write a picture of the documentation, with twice the pixels of its size on a page (`docs/pictures.py`)."""
-    path = IMAGES / name
-    figure.savefig(path, dpi=220, facecolor="white", pil_kwargs={"optimize": True})
+    from PIL import Image
+
+    path, drawn = IMAGES / name, BytesIO()
+    figure.savefig(drawn, dpi=220, facecolor="white")
+    picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True, dpi=(220, 220))
     print(f"\n{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
