@@ -619,7 +619,7 @@ def test_columns_that_are_missing(tmp_path):
     refuse(ValueError, first.format("target"), tmp_path, target="prize")
     refuse(ValueError, first.format("weight"), tmp_path, weight="prize")
     refuse(ValueError, first.format("features"), tmp_path, features=["a", "prize"])
-    refuse(ValueError, "'a' is among the features and is the target", tmp_path, target="a", features=["a", "b"])
+    refuse(ValueError, "'a' cannot be a feature and at the same time the target", tmp_path, target="a", features=["a", "b"])
     refuse(ValueError, "names a column twice", tmp_path, features=["a", "a"])
     refuse(ValueError, "no column left for features", tmp_path, features=[])
     refuse(ValueError, r"target=\[\] names no column", tmp_path, target=[])
@@ -737,7 +737,7 @@ def test_decimal_commas_and_thousands(tmp_path):
         all_of(gyrfalcon.open(name, thousands=",").X)
     refuse(ValueError, "decimal=';' must be", name, decimal=";")
     refuse(ValueError, "thousands='x' must be one of", name, thousands="x")
-    refuse(ValueError, "is the decimal point as well", name, thousands=",", decimal=",")
+    refuse(ValueError, "cannot be the decimal point as well", name, thousands=",", decimal=",")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be with mark", "latin-1", "cp1252"])

@@ -29,7 +29,7 @@ from gyrfalcon.storage.checkpoints import Checkpoint, CheckpointError
 pytestmark = [
     pytest.mark.filterwarnings("error"),
     pytest.mark.filterwarnings("ignore:predictions are still off"),  # of fits that are cut short on purpose
-    pytest.mark.filterwarnings("ignore:a Newton step still promises"),
+    pytest.mark.filterwarnings("ignore:another Newton step would still lower"),
     pytest.mark.filterwarnings("ignore:rounding in float32"),  # which one of them asks for where it is not enough
 ]
 

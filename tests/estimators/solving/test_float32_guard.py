@@ -152,7 +152,7 @@ def test_other_losses_hold_a_large_mean_in_float64(loss):
     base, moved = clone(model).fit(X, y), clone(model).fit(X, y + 1e8)
     assert (base.centers_.dtype, moved.centers_.dtype) == (np.float32, np.float64)
     assert_allclose(moved.predict(X) - 1e8, base.predict(X), atol=0.05)
-    with pytest.warns(ConvergenceWarning, match="the mean of y is so large beside its standard deviation"):
+    with pytest.warns(ConvergenceWarning, match="the mean of y is so large, compared with its standard deviation"):
         clone(model).set_params(dtype="float32").fit(X, y + 1e8)
 
 
