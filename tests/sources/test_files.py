@@ -619,7 +619,9 @@ def test_columns_that_are_missing(tmp_path):
     refuse(ValueError, first.format("target"), tmp_path, target="prize")
     refuse(ValueError, first.format("weight"), tmp_path, weight="prize")
     refuse(ValueError, first.format("features"), tmp_path, features=["a", "prize"])
-    refuse(ValueError, "'a' cannot be a feature and at the same time the target", tmp_path, target="a", features=["a", "b"])
+    refuse(
+        ValueError, "'a' cannot be a feature and at the same time the target", tmp_path, target="a", features=["a", "b"]
+    )
     refuse(ValueError, "names a column twice", tmp_path, features=["a", "a"])
     refuse(ValueError, "no column left for features", tmp_path, features=[])
     refuse(ValueError, r"target=\[\] names no column", tmp_path, target=[])

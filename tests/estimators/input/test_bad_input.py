@@ -187,7 +187,9 @@ def test_one_class(label):
 
 def test_one_class_among_the_rows_that_count():
     X, y = good()
-    refused(plain(FalkonClassifier), X, y, "one class, .*0.*, among the rows with positive weight", sample_weight=y == 0)
+    refused(
+        plain(FalkonClassifier), X, y, "one class, .*0.*, among the rows with positive weight", sample_weight=y == 0
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -1e20])

@@ -88,7 +88,7 @@ def test_other_estimators(path):
     data = opened(path, "y")
     metric = LearnedMetric(FalkonRegressor(n_centers=20), n_rounds=1, random_state=0).fit(data)
     assert metric.transform(data).shape == (300, 2)
-    with pytest.raises(ValueError, match="EigenProRegressor has no weights"):
+    with pytest.raises(ValueError, match="EigenProRegressor does not accept weights"):
         EigenProRegressor(max_iter=1).fit(data)
 
 
