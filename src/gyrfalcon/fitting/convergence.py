@@ -120,7 +120,7 @@ def warn_of_rounded_components(found: int, wanted: int, dtype: np.dtype[Any]) ->
 def warn_of_missed_share(share: float, wanted: float) -> None:
     """Warn of centers whose span holds less of the variance than requested."""
     warn(
-        f"the centers explain {share:.2g} of the variance, less than n_components={wanted}: raise n_centers",
+        f"the centers explain {share:.2g} of the variance and not n_components={wanted}: raise n_centers",
         ConvergenceWarning,
     )
 
