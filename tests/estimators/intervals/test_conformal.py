@@ -417,7 +417,7 @@ def test_rows_that_judge_and_are_learnt_are_as_few_as_can_be():
 def test_a_class_that_only_judges_is_refused():
     X, y = load_iris(return_X_y=True)
     few = y != 2
-    with pytest.raises(ValueError, match=r"has not learnt: \[2\]"):
+    with pytest.raises(ValueError, match=r"has not learned: \[2\]"):
         ConformalClassifier(random_state=0).fit(X[few], y[few], X_val=X, y_val=y)
     with pytest.raises(ValueError, match="method='thr'"):
         ConformalClassifier(method="thr").fit(X, y)
