@@ -6,6 +6,10 @@ import os
 
 import pytest
 
+# Triton reads this when it is imported, by whoever does that first, and when kernels are made and run. Its functions
+# are interpreted or compiled from then on, so that single tests cannot decide it
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 def pytest_configure(config):
     """Give each process of pytest-xdist, which inherits the environment, its share of the cores.

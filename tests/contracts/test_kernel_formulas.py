@@ -143,6 +143,7 @@ FORMULAS = [
     Formula(Matern(1.3, nu=1.5), squared(1.3), lambda s: (1 + np.sqrt(3 * s)) * np.exp(-np.sqrt(3 * s))),
     Formula(Matern(SCALES, nu=2.5), squared(SCALES), matern_52),
     Formula(RationalQuadratic(1.2, alpha=0.7), squared(1.2), lambda s: (1 + s / 1.4) ** -0.7),
+    Formula(RationalQuadratic(1.2, alpha=40.0), squared(1.2), lambda s: np.exp(-40 * np.log1p(s / 80))),
     Formula(Linear(), affine(1.0, 0.0), lambda t: t),
     Formula(Polynomial(5, gamma=0.3, coef0=0.5), affine(0.3, 0.5), lambda t: t**5),
     Formula(Sigmoid(gamma=0.2, coef0=-0.3), affine(0.2, -0.3), np.tanh),
@@ -208,7 +209,6 @@ PLACES = {
 def interpreted(monkeypatch) -> Iterator[Any]:
     """Triton's kernels in its interpreter, with tiles of which there are few, since each takes 10 ms or more."""
     pytest.importorskip("torch")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # is read when Triton is imported, and when kernels are made and run
     pytest.importorskip("triton")
     from gyrfalcon.backends import triton_kernels
 
@@ -260,5 +260,9 @@ def test_every_native_profile_is_held_against_a_formula():
 
 @pytest.mark.devices
 def test_every_triton_profile_is_held_against_a_formula(interpreted):
-    used = {triton_tiles._PROFILES[type(kernel)](kernel).name for kernel in (formula.kernel for formula in FORMULAS)}
+    used = {
+        triton_tiles._PROFILES[type(formula.kernel)](formula.kernel, np.dtype(dtype)).name
+        for formula in FORMULAS
+        for dtype in DTYPES
+    }
     assert used == set(interpreted.PROFILES)

@@ -26,15 +26,17 @@ from gyrfalcon.backends import triton_kernels
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_89": GPUTarget("cuda", 89, 32),
     "sm_90": GPUTarget("cuda", 90, 32),
     "sm_120": GPUTarget("cuda", 120, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 WITH_DOTS = ("sm_80", "sm_90")
 OF_INNER_PRODUCTS = ["linear", "polynomial", "sigmoid"]
-SMOOTH = ["gaussian", "matern_3", "matern_5", "rational_quadratic"]
+SMOOTH = ["gaussian", "matern_3", "matern_5", "rational_quadratic", "rational_quadratic_large"]
+IN_FLOAT32 = ["rational_quadratic_large"]  # alone
 MOST_REGISTERS = ["gaussian", "rational_quadratic", "sigmoid", "arc_cosine_1"]  # of profiles in float64
-REGISTERS, THREADS = 65_536, {"sm_80": 2048, "sm_90": 2048, "sm_120": 1536}  # of a multiprocessor
+REGISTERS, THREADS = 65_536, {"sm_80": 2048, "sm_89": 1536, "sm_90": 2048, "sm_120": 1536}  # of a multiprocessor
 RECORDED = Path(__file__).with_name("compiled_kernels.json")
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 FEATURES, WIDTH = 18, 64  # and what these take as numbers of TF32
@@ -49,17 +51,20 @@ def variants(every):
     for profile in triton_kernels.PROFILES:
         yield "sm_80", method_of(profile), profile, "fp32", True
     for profile in triton_kernels.PROFILES if every else MOST_REGISTERS:
+        if profile in IN_FLOAT32:
+            continue
         yield "sm_80", method_of(profile), profile, "fp64", True
     yield "sm_80", "squares", "gaussian", "fp32", True
     for target in TARGETS:
         if target != "sm_80":
             yield target, "inner", "gaussian", "fp32", True
             yield target, "sizes", "exponential", "fp32", True
-            yield target, "inner", "rational_quadratic", "fp32", True
+            for profile in (*SMOOTH[1:], "sigmoid") if every else ("rational_quadratic",):
+                yield target, "inner", profile, "fp32", True
             yield target, "squares", "arc_cosine_1", "fp64", True
         yield target, "inner", "gaussian", "fp32", False
     for target in WITH_DOTS:
-        for profile in (*SMOOTH, "sigmoid") if target == "sm_80" else ("gaussian", "rational_quadratic"):
+        for profile in (*SMOOTH, "sigmoid") if target == "sm_80" or every else ("gaussian", "rational_quadratic"):
             yield target, "dots", profile, "fp32", True
         yield target, "dots", "gaussian", "fp32", False
         yield target, "long dots", "gaussian", "fp32", True
@@ -78,6 +83,7 @@ def compiled(target, method, profile, dtype, single, **options):
     kernel = triton_kernels.products_by_dots if dots else triton_kernels.products
     TI, TJ, warps = tile_of(method, dtype)
     constants = {"profile": triton_kernels.PROFILES[profile], "SINGLE": single, "TI": TI, "TJ": TJ}
+    constants["PTX"] = not target.startswith("gfx") and dtype == "fp32"
     constants |= {"C": WIDTH if method == "dots" else 32, "WHOLE": method == "dots"} if dots else {"measure": method}
     if not dots:
         constants["C"] = triton_kernels.FEATURES

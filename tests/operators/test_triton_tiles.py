@@ -29,12 +29,11 @@ from gyrfalcon.kernels import (
 from gyrfalcon.operators import DeviceOperator, Rowwise
 
 torch = pytest.importorskip("torch")
-os.environ["TRITON_INTERPRET"] = "1"  # is read when Triton is imported, and when kernels are made and run
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
 
 from gyrfalcon.backends import triton_kernels, triton_tiles  # noqa: E402
-
-del os.environ["TRITON_INTERPRET"]
 
 pytestmark = [pytest.mark.devices, pytest.mark.usefixtures("one_thread")]
 
@@ -47,6 +46,7 @@ KERNELS = [
     Matern(1.5, nu=1.5),
     Matern(1.5, nu=2.5),
     RationalQuadratic(1.5, alpha=0.3),
+    RationalQuadratic(1.5, alpha=40.0),
     RationalQuadratic(1.5, alpha=1e4),
     Linear(),
     Polynomial(1, 0.1, 1.0),
@@ -62,7 +62,6 @@ TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-13}
 @pytest.fixture
 def fused(monkeypatch):
     """Fused products on the CPU, which nothing is known about yet, in tiles that the interpreter has few of."""
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(triton_tiles, "FUSED_ON", {"cpu", "cuda"})
     monkeypatch.setattr(triton_tiles, "_checked", {})
     monkeypatch.setattr(triton_kernels, "TILES", dict.fromkeys(triton_kernels.TILES, (64, 64, 4)))
@@ -191,6 +190,71 @@ def test_any_shape(unchecked, method, n, M, d, k):
     operator = DeviceOperator(Gaussian(1.5 + d / 6), X, Z, device=["cpu", "cpu"])
     assert operator.fused
     assert_products(operator, X, Z, V, U)
+
+
+# Most relative errors that PTX allows the instructions of NVIDIA's devices; that of a logarithm is absolute near 1
+ERRORS = {"exp2": 2.0**-22, "sqrt": 2.0**-23, "divide": 2.0**-23}
+
+
+@pytest.fixture(params=[-1, 1], ids=["less", "more"])
+def approximate(request, monkeypatch):
+    """The interpreter with functions that are as wrong as a device's may be."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    def wrong(name):
+        function, off = getattr(np, name), np.float32(request.param * ERRORS[name])
+        return lambda *arguments: function(*arguments) * (1 + off)
+
+    def log2(x):
+        return np.log2(x) + np.float32(request.param * 2.0**-22) * np.maximum(1, np.abs(np.log2(x)))
+
+    unary, binary = InterpreterBuilder.unary_op, InterpreterBuilder.binary_op
+    for name, function in {"create_exp2": wrong("exp2"), "create_sqrt": wrong("sqrt"), "create_log2": log2}.items():
+        monkeypatch.setattr(InterpreterBuilder, name, lambda self, x, function=function: unary(self, x, function))
+    divide = wrong("divide")
+    monkeypatch.setattr(InterpreterBuilder, "create_fdiv", lambda self, x, y: binary(self, x, y, divide))
+
+
+def entries_of(kernel, s):
+    """Return what a profile makes of s = |x - z|^2, or x'z, in float32, and exactly."""
+    profile = triton_tiles._PROFILES[type(kernel)](kernel, np.dtype(np.float32))
+    dot = kernel.geometry == "dot"
+    h = (profile.factor**2 * s * (1 if dot else -0.5) + profile.offset).astype(np.float32)
+    s = (h.astype(np.float64) - profile.offset) / profile.factor**2 * (1 if dot else -2)
+    p, q = [*profile.parameters, 0.0, 0.0][:2]
+    out = torch.empty(len(h))
+    applied[(1,)](torch.from_numpy(h), out, p, q, profile=triton_kernels.PROFILES[profile.name], N=len(h))
+    return out.numpy().astype(np.float64), kernel.profile(s)
+
+
+@triton.jit
+def applied(H, out, p, q, profile: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, profile(tl.load(H + i), p, q, False))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "most"),
+    [
+        (Gaussian(1.0), 3e-7),
+        (Matern(1.0, nu=1.5), 5e-7),
+        (Matern(1.0, nu=2.5), 5e-7),
+        (RationalQuadratic(1.0, alpha=1.0), 7e-7),
+        (RationalQuadratic(1.0, alpha=16.0), 4e-6),
+        (RationalQuadratic(1.0, alpha=16.1), 8e-7),
+        (RationalQuadratic(1.0, alpha=300.0), 8e-7),
+    ],
+    ids=repr,
+)
+def test_entries_are_good_with_the_approximations_of_devices(fused, approximate, kernel, most):
+    found, exact = entries_of(kernel, np.concatenate([np.geomspace(1e-6, 200.0, 4095), [0.0]]))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=most)
+
+
+def test_entries_of_sigmoid_keep_their_digits_near_0(fused, approximate):
+    s = np.geomspace(1e-6, 20.0, 2048)
+    found, exact = entries_of(Sigmoid(1.0, 0.0), np.concatenate([s, -s]))
+    np.testing.assert_allclose(found, exact, rtol=2e-6, atol=0)
 
 
 def test_sums_of_many_parts(unchecked, monkeypatch):
@@ -398,7 +462,22 @@ np.testing.assert_array_equal(found, [expected, expected])
 # What Triton 3.9 makes of the kernels, by compile_for_gpus.py: more instructions are a slower kernel
 RECORDED = json.loads(Path(__file__).with_name("compiled_kernels.json").read_text())
 # Most instructions for an entry of K with 18 features, made and multiplied with one column
-BARS = {("sm_80", "inner"): 33, ("sm_90", "inner"): 33, ("sm_80", "dots"): 18, ("sm_90", "dots"): 12}
+BARS = {"inner": 33, ("sm_80", "dots"): 18, ("sm_90", "dots"): 12}
+# Profiles that take more, with what they take: docs/devices.md counts them one by one. "inner" is for devices without
+# tensor cores that are fast in TF32, so that Matern 3/2 by FMA on sm_80 is not what is used there
+ABOVE = {
+    ("sm_80", "inner", "matern_3"): 33.3,
+    ("sm_80", "inner", "rational_quadratic_large"): 38.3,
+    ("sm_89", "inner", "rational_quadratic_large"): 37.2,
+    ("sm_90", "inner", "rational_quadratic_large"): 37.2,
+    ("sm_120", "inner", "rational_quadratic_large"): 37.6,
+    ("sm_90", "dots", "rational_quadratic_large"): 16.8,
+    ("sm_80", "inner", "sigmoid"): 36.2,
+    ("sm_89", "inner", "sigmoid"): 36.2,
+    ("sm_90", "inner", "sigmoid"): 36.2,
+    ("sm_120", "inner", "sigmoid"): 35.0,
+    ("sm_90", "dots", "sigmoid"): 14.8,
+}
 
 
 def variant(one):
@@ -407,18 +486,25 @@ def variant(one):
 
 def test_what_is_recorded_has_every_profile_and_keeps_the_bars():
     for dtype in ("fp32", "fp64"):
-        assert {one["profile"] for one in RECORDED if one["dtype"] == dtype} == set(triton_kernels.PROFILES)
-    assert {one["target"] for one in RECORDED} == {"sm_80", "sm_90", "sm_120", "gfx942"}
+        profiles = set(triton_kernels.PROFILES) - ({"rational_quadratic_large"} if dtype == "fp64" else set())
+        assert {one["profile"] for one in RECORDED if one["dtype"] == dtype} == profiles
+    assert {one["target"] for one in RECORDED} == {"sm_80", "sm_89", "sm_90", "sm_120", "gfx942"}
     assert not any(one["spills"] for one in RECORDED)
-    counts = {variant(one): one.get("instructions") for one in RECORDED}
-    for (target, method), most in BARS.items():
-        assert counts[target, method, "gaussian", "fp32", 1] <= most
+    seen = 0
+    for one in RECORDED:
+        key, count = (one["target"], one["method"]), one.get("instructions")
+        if one["dtype"] == "fp32" and count is not None and one["method"] in ("inner", "dots"):
+            most = BARS.get(key, BARS.get(one["method"]))
+            assert count <= ABOVE.get((*key, one["profile"]), most), one
+            seen += 1
+    assert seen >= 30
 
 
 @pytest.mark.slow
 def test_compiled_for_gpus_without_spills(tmp_path):
     script = Path(__file__).with_name("compile_for_gpus.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
+    del environment["TRITON_INTERPRET"]
     run = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True, env=environment)
     *found, starved = json.loads(run.stdout)
     assert starved["spills"] > 0  # that spills would be seen

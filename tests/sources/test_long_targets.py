@@ -211,6 +211,19 @@ def test_other_losses_have_the_bits_of_a_fit_in_memory(tmp_path, long, monkeypat
     assert_same_fit(lambda: FalkonRegressor(**settings), data, data.X, np.abs(Y))
 
 
+@pytest.mark.devices
+@pytest.mark.parametrize("device", ["cpu", ["cpu", "cpu"]], ids=["one", "two"])
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
+def test_devices_read_y_from_its_file_too(tmp_path, long, monkeypatch, loss, device):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(row_matrix, "_PART", 4096)
+    monkeypatch.setattr(row_matrix, "_SMALLEST_PART", 700)
+    make, target = (FalkonClassifier, (Y > 5).astype(np.int64)) if loss == "logistic" else (FalkonRegressor, Y)
+    data = npy(tmp_path, target)
+    settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0, "loss": loss, "device": device}
+    assert_same_fit(lambda: make(**settings), data, data.X, target)
+
+
 def test_several_quantiles_of_a_target_in_a_file(tmp_path, long):
     data = npy(tmp_path, Y)
     settings = {"n_centers": 60, "max_iter": 5, "penalty": 1e-5, "random_state": 0}

@@ -130,6 +130,11 @@ def has_fast_tf32(device: torch.device) -> bool:
     return _capability(device) in _FAST_TF32
 
 
+def has_ptx(device: torch.device) -> bool:
+    """Return whether a device understands the instructions of NVIDIA's PTX."""
+    return _capability(device) is not None
+
+
 def require_precision(device: Any, dtype: Any) -> None:
     """Raise a ValueError if one of the devices that a user names cannot compute in a precision."""
     for one in resolve_devices(device) or ():

@@ -3,7 +3,8 @@
 A program makes tiles of K and multiplies them with all columns, so that K is never written to memory. Nothing is added
 by two programs: sums have the same bits when they are made again. Importing this imports Triton.
 
-Profiles are functions of h: -|x - z|^2 / 2 for kernels of distances and of angles, |x - z| in the 1-norm, or x'z.
+Profiles are functions of h: -|x - z|^2 / 2 for kernels of distances and of angles, |x - z| in the 1-norm, or x'z, of
+scaled points. Each takes two parameters, and `PTX`, which says that NVIDIA's instructions may be used.
 """
 
 from __future__ import annotations
@@ -23,105 +24,140 @@ FEATURES = 2  # that `products` takes at a time
 
 
 @triton.jit
-def _power(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
-    return tl.exp2(tl.minimum(h, 0.0))  # Gaussian: points are scaled by sqrt(log2 e)
+def _log2(x: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    """Return log2(x) of positive numbers; with PTX in one instruction, whose error is at most 2^-22 near 1."""
+    if PTX:
+        return tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    return tl.log2(x)
 
 
 @triton.jit
-def _exponential(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+def _inverse(x: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    """Return 1 / x; with PTX in one instruction, whose error is one rounding."""
+    if PTX:
+        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+    return 1.0 / x
+
+
+@triton.jit
+def _gaussian(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    return tl.exp2(h)  # points are scaled by sqrt(log2 e)
+
+
+@triton.jit
+def _exponential(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
     return tl.exp2(-h)  # Laplacian in the 1-norm: points are scaled by log2 e
 
 
-@triton.jit
-def _laplacian(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
-    return tl.exp2(-tl.sqrt(-2.0 * tl.minimum(h, 0.0)))  # as well
+# Below, |h| stands for -h, which rounding can make negative where points are equal: it costs no instruction.
 
 
 @triton.jit
-def _matern_3(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
-    a = tl.sqrt(-6.0 * tl.minimum(h, 0.0))
-    return (1.0 + a) * tl.exp(-a)
+def _laplacian(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    return tl.exp2(-tl.sqrt(tl.abs(h)))  # points are scaled by sqrt(2) log2 e
 
 
 @triton.jit
-def _matern_5(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
-    a = tl.sqrt(-10.0 * tl.minimum(h, 0.0))
-    return (1.0 + a + a * a * (1.0 / 3.0)) * tl.exp(-a)
+def _matern_3(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    t = tl.sqrt(tl.abs(h))  # a log2 e, for the a of (1 + a) exp(-a): points are scaled by sqrt(6) log2 e
+    return (1.0 + t * 0.693147180559945309417) * tl.exp2(-t)
 
 
 @triton.jit
-def _rational_quadratic(h: tl.tensor, alpha: tl.tensor, inverse: tl.tensor, r: tl.tensor) -> tl.tensor:
-    x = -tl.minimum(h, 0.0) * inverse
+def _matern_5(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    t = tl.sqrt(tl.abs(h))  # the same for (1 + a + a^2 / 3) exp(-a), and sqrt(10)
+    return tl.exp2(-t) * (1.0 + t * (0.693147180559945309417 + t * 0.160151004639400462))
+
+
+@triton.jit
+def _rational_quadratic(h: tl.tensor, alpha: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    x = -h  # points are scaled by 1 / sqrt(alpha)
     u = 1.0 + x
-    far = tl.log(u)
-    if h.dtype == tl.float64:
-        near = tl.where(u == 1.0, x, far * x / tl.where(u == 1.0, 1.0, u - 1.0))
-    else:
-        # Devices' logarithms near 1 are exact to 1e-7 but not to that share of themselves, and alpha may be large:
-        # below 1/2, log(1 + x) = 2 artanh(x / (2 + x)) by its series
-        y = x / (2.0 + x)
-        v = y * y
-        near = 2.0 * y * (1.0 + v * (1.0 / 3.0 + v * (1.0 / 5.0 + v * (1.0 / 7.0 + v * (1.0 / 9.0)))))
-    return tl.exp(-alpha * tl.where(x < 0.5, near, far))
+    if h.dtype == tl.float32:
+        return tl.exp2(-alpha * _log2(u, PTX))
+    # log(u) with what 1 + x has lost
+    return tl.exp(-alpha * tl.where(u == 1.0, x, tl.log(u) * x / tl.where(u == 1.0, 1.0, u - 1.0)))
 
 
 @triton.jit
-def _linear(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+def _rational_quadratic_large(h: tl.tensor, alpha: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    """Return the profile in float32 for a large alpha, which multiplies the errors of a logarithm.
+
+    log(1 + x) = 2 artanh(x / (2 + x)), by a polynomial with a relative error of 1.4e-7 up to x = 1.72; above, the
+    profile is less than (1 + x)^-16, which is 1e-7, and so is what is computed.
+    """
+    x = -h
+    y = x * _inverse(2.0 + x, PTX)
+    v = y * y
+    series = 1.000000138 + v * (0.3333018474 + v * (0.2011385864 + v * (0.1287261847 + v * 0.1791370554)))
+    return tl.exp2(q * y * series)  # q = -2 alpha log2 e
+
+
+@triton.jit
+def _linear(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
     return h
 
 
 @triton.jit
-def _polynomial(h: tl.tensor, gamma: tl.tensor, coef0: tl.tensor, degree: tl.tensor) -> tl.tensor:
-    base = gamma * h + coef0
-    value = base
+def _polynomial(h: tl.tensor, degree: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    value = h  # gamma x'z + coef0: points are scaled by sqrt(gamma)
     for _ in range(1, degree.to(tl.int32)):
-        value *= base
+        value *= h
     return value
 
 
 @triton.jit
-def _sigmoid(h: tl.tensor, gamma: tl.tensor, coef0: tl.tensor, r: tl.tensor) -> tl.tensor:
-    x = gamma * h + coef0
-    v = tl.minimum(x * x, 0.25)  # Pade's approximant of tanh, where 1 - 2 / (exp(2 x) + 1) would lose digits
+def _sigmoid(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    """Return tanh(x) from h = 2 log2(e) x; near 0, where 1 - 2 / (exp(2 x) + 1) would lose digits, by a polynomial."""
+    v = h * h
+    if h.dtype == tl.float32:  # to 4e-7 of x, for |x| < 1/4
+        near = h * (0.3465734531 + v * (-0.01387127111 + v * 0.0006420914971))
+        return tl.where(v < 0.52034222, near, 1.0 - 2.0 * _inverse(tl.exp2(h) + 1.0, PTX))
+    x = h * 0.346573590279972654709
+    v = tl.minimum(x * x, 0.25)  # Pade's approximant
     near = x * (135135.0 + v * (17325.0 + v * (378.0 + v))) / (135135.0 + v * (62370.0 + v * (3150.0 + v * 28.0)))
-    far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
-    return tl.where(x * x < 0.25, near, tl.where(x < 0.0, -far, far))
+    return tl.where(x * x < 0.25, near, 1.0 - 2.0 / (tl.exp2(h) + 1.0))
 
 
 @triton.jit
 def _angle(h: tl.tensor) -> tl.tensor:
-    """Return the angle between unit vectors, from -|u - v|^2 / 2, by the arcsine of fdlibm."""
-    t = tl.sqrt(tl.minimum(-0.5 * tl.minimum(h, 0.0), 1.0))
+    """Return the angle between unit vectors, from -|u - v|^2 / 2, by an arcsine: fdlibm's, in float32 a polynomial."""
+    t = tl.sqrt(tl.minimum(0.5 * tl.abs(h), 1.0))
     large = t > 0.5
     z = tl.where(large, 0.5 * (1.0 - t), t * t)
-    top = -4.00555345006794114027e-02 + z * (7.91534994289814532176e-04 + z * 3.47933107596021167570e-05)
-    top = 1.66666666666666657415e-01 + z * (-3.25565818622400915405e-01 + z * (2.01212532134862925881e-01 + z * top))
-    low = 2.02094576023350569471e00 + z * (-6.88283971605453293030e-01 + z * 7.70381505559019352791e-02)
-    low = 1.0 + z * (-2.40339491173441421878e00 + z * low)
     s = tl.where(large, tl.sqrt(z), t)
-    half = s + s * (z * top / low)
+    if h.dtype == tl.float32:  # to 9e-8
+        rest = z * (0.1666558001 + z * (0.07540531236 + z * (0.04003498111 + z * 0.04995312357)))
+    else:
+        top = -4.00555345006794114027e-02 + z * (7.91534994289814532176e-04 + z * 3.47933107596021167570e-05)
+        top = -3.25565818622400915405e-01 + z * (2.01212532134862925881e-01 + z * top)
+        top = 1.66666666666666657415e-01 + z * top
+        low = 2.02094576023350569471e00 + z * (-6.88283971605453293030e-01 + z * 7.70381505559019352791e-02)
+        rest = z * top / (1.0 + z * (-2.40339491173441421878e00 + z * low))
+    half = s + s * rest
     return 2.0 * tl.where(large, 1.57079632679489661923 - 2.0 * half, half)
 
 
 @triton.jit
-def _arc_cosine_0(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
+def _arc_cosine_0(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
     return 1.0 - _angle(h) * 0.318309886183790671538
 
 
 @triton.jit
-def _arc_cosine_1(h: tl.tensor, p: tl.tensor, q: tl.tensor, r: tl.tensor) -> tl.tensor:
-    versine = tl.minimum(-tl.minimum(h, 0.0), 2.0)  # 1 - cos(angle)
+def _arc_cosine_1(h: tl.tensor, p: tl.tensor, q: tl.tensor, PTX: tl.constexpr) -> tl.tensor:
+    versine = tl.minimum(tl.abs(h), 2.0)  # 1 - cos(angle)
     sine = tl.sqrt(versine * (2.0 - versine))
     return (sine + (3.14159265358979323846 - _angle(h)) * (1.0 - versine)) * 0.318309886183790671538
 
 
 PROFILES = {
-    "gaussian": _power,
+    "gaussian": _gaussian,
     "exponential": _exponential,
     "laplacian": _laplacian,
     "matern_3": _matern_3,
     "matern_5": _matern_5,
     "rational_quadratic": _rational_quadratic,
+    "rational_quadratic_large": _rational_quadratic_large,
     "linear": _linear,
     "polynomial": _polynomial,
     "sigmoid": _sigmoid,
@@ -150,6 +186,7 @@ def products(
     tiles: tl.tensor,
     measure: tl.constexpr,
     profile: tl.constexpr,
+    PTX: tl.constexpr,
     SINGLE: tl.constexpr,
     TI: tl.constexpr,
     TJ: tl.constexpr,
@@ -164,7 +201,7 @@ def products(
     across = tl.cdiv(n, TI)
     part = tl.program_id(0) // across  # programs of the same b come one after the other, and find them in the cache
     i = (tl.program_id(0) % across) * TI + tl.arange(0, TI)[:, None]
-    p, q, r = tl.load(P), tl.load(P + 1), tl.load(P + 2)
+    p, q = tl.load(P), tl.load(P + 1)
     total = tl.zeros((TI, TJ), A.dtype.element_ty)
     start = part * tiles * TJ
     out += part.to(tl.int64) * k * I + i  # which may have more than 2^31 entries
@@ -188,7 +225,7 @@ def products(
                     h += tl.abs(x - z)
             a += C * I
             b += C * J
-        K = profile(-0.5 * h if measure == "squares" else h, p, q, r)
+        K = profile(-0.5 * h if measure == "squares" else h, p, q, PTX)
         if SINGLE:
             total += K * tl.load(W + j)
         else:
@@ -217,6 +254,7 @@ def products_by_dots(
     n: tl.tensor,
     tiles: tl.tensor,
     profile: tl.constexpr,
+    PTX: tl.constexpr,
     SINGLE: tl.constexpr,
     TI: tl.constexpr,
     TJ: tl.constexpr,
@@ -232,7 +270,7 @@ def products_by_dots(
     lane = tl.arange(0, TI)
     i = (tl.program_id(0) % across) * TI + lane
     f = tl.arange(0, C)
-    p, q, r = tl.load(P), tl.load(P + 1), tl.load(P + 2)
+    p, q = tl.load(P), tl.load(P + 1)
     norms = tl.load(NA + i)[:, None]
     width = C if WHOLE else d
     a = A + ((tl.program_id(0) % across) * TI).to(tl.int64) * width + (lane[:, None] * width + f[None, :])
@@ -251,7 +289,7 @@ def products_by_dots(
             for c in range(0, d, C):
                 h = tl.dot(tl.load(a + c), tl.load(b + c), h, input_precision="tf32")
         b += TJ * width
-        K = profile(h + (norms + tl.load(NB + j)[None, :]), p, q, r)
+        K = profile(h + (norms + tl.load(NB + j)[None, :]), p, q, PTX)
         if SINGLE:
             total += K * tl.load(W + j)[None, :]
         else:

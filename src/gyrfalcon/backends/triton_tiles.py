@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.devices import has_fast_float64, has_fast_tf32, import_torch, is_out_of_memory, round_to_tf32
+from .._utils.devices import (
+    has_fast_float64,
+    has_fast_tf32,
+    has_ptx,
+    import_torch,
+    is_out_of_memory,
+    round_to_tf32,
+)
 from .._utils.warnings import warn
 from ..kernels import (
     ArcCosine,
@@ -47,30 +54,60 @@ _TOLERANCE = {
 _LOG2_E = float(np.log2(np.e))
 
 
+# Values of alpha up to which a profile of RationalQuadratic uses a logarithm in float32: its error of 2^-22 and the
+# rounding of 1 + x are alpha times as large in an entry, 4e-6 in all
+_LARGEST_ALPHA = 16.0
+
+
 @dataclass(frozen=True)
 class _Profile:
-    """A function of `triton_kernels`: its name, its parameters, and the factor that points are scaled by for it."""
+    """A function of `triton_kernels`.
+
+    name : its key in `PROFILES`
+    factor : what points are scaled by for it
+    parameters : its other arguments
+    offset : what is added to inner products of scaled points
+    """
 
     name: str
-    parameters: tuple[float, ...] = ()
     factor: float = 1.0
+    parameters: tuple[float, ...] = ()
+    offset: float = 0.0
 
 
-def _matern(kernel: Any) -> _Profile:
-    return _Profile("laplacian", factor=_LOG2_E) if kernel.nu == 0.5 else _Profile(f"matern_{int(2 * kernel.nu)}")
+def _matern(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
+    name = "laplacian" if kernel.nu == 0.5 else f"matern_{int(2 * kernel.nu)}"
+    return _Profile(name, factor=(4 * kernel.nu) ** 0.5 * _LOG2_E)
 
 
-_PROFILES: dict[type[Kernel], Callable[[Any], _Profile]] = {
-    Gaussian: lambda kernel: _Profile("gaussian", factor=_LOG2_E**0.5),
-    Laplacian: lambda kernel: _Profile("exponential" if kernel.norm == 1 else "laplacian", factor=_LOG2_E),
+def _laplacian(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
+    return _Profile("exponential", _LOG2_E) if kernel.norm == 1 else _Profile("laplacian", 2**0.5 * _LOG2_E)
+
+
+def _rational_quadratic(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
+    alpha = float(kernel.alpha)
+    large = dtype == np.float32 and alpha > _LARGEST_ALPHA
+    name = "rational_quadratic_large" if large else "rational_quadratic"
+    return _Profile(name, alpha**-0.5, (alpha, -2 * alpha * _LOG2_E))
+
+
+def _polynomial(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
+    return _Profile("polynomial", kernel.gamma**0.5, (float(int(kernel.degree)),), float(kernel.coef0))
+
+
+def _sigmoid(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
+    return _Profile("sigmoid", (2 * _LOG2_E * kernel.gamma) ** 0.5, offset=2 * _LOG2_E * float(kernel.coef0))
+
+
+_PROFILES: dict[type[Kernel], Callable[[Any, np.dtype[Any]], _Profile]] = {
+    Gaussian: lambda kernel, dtype: _Profile("gaussian", factor=_LOG2_E**0.5),
+    Laplacian: _laplacian,
     Matern: _matern,
-    RationalQuadratic: lambda kernel: _Profile("rational_quadratic", (float(kernel.alpha), 1 / float(kernel.alpha))),
-    Linear: lambda kernel: _Profile("linear"),
-    Polynomial: lambda kernel: _Profile(
-        "polynomial", (float(kernel.gamma), float(kernel.coef0), float(int(kernel.degree)))
-    ),
-    Sigmoid: lambda kernel: _Profile("sigmoid", (float(kernel.gamma), float(kernel.coef0))),
-    ArcCosine: lambda kernel: _Profile(f"arc_cosine_{kernel.degree}"),
+    RationalQuadratic: _rational_quadratic,
+    Linear: lambda kernel, dtype: _Profile("linear"),
+    Polynomial: _polynomial,
+    Sigmoid: _sigmoid,
+    ArcCosine: lambda kernel, dtype: _Profile(f"arc_cosine_{kernel.degree}"),
 }
 
 _checked: dict[tuple[Any, ...], bool] = {}  # whether a profile is correct on a device, in a precision and by a method
@@ -89,7 +126,7 @@ def prepare(kernel: Kernel, centers: Array, device: Any) -> MakeFusedTile | None
     method = _method(kernel, centers, device)
     if method is None:
         return None
-    key = device, _PROFILES[type(kernel)](kernel).name, method, centers.dtype
+    key = device, _PROFILES[type(kernel)](kernel, centers.dtype).name, method, centers.dtype
     if key not in _checked:
         try:
             problem = _problem(kernel, centers, device, method)
@@ -165,11 +202,11 @@ class MakeFusedTile:
         from . import triton_kernels
 
         self._kernels, self._method, self._kernel = triton_kernels, method, kernel
-        self._profile = profile = _PROFILES[type(kernel)](kernel)
+        self._profile = profile = _PROFILES[type(kernel)](kernel, centers.dtype)
         about = centered if kernel.geometry in ("distance", "manhattan") else uncentered
         Z, self._scaled = about(kernel, centers, device)
-        parameters = [*profile.parameters, *[0.0] * (3 - len(profile.parameters))]
-        self._parameters = Z.new_tensor(parameters)
+        self._parameters = Z.new_tensor([*profile.parameters, 0.0, 0.0][:2])
+        self._ptx = has_ptx(device) and centers.dtype == np.float32
         self._tile = "dots" if method == "dots" else str(centers.dtype)
         self.centers = self._points(Z, of_rows=False)
 
@@ -187,6 +224,8 @@ class MakeFusedTile:
         norms = points.new_zeros(size)
         if self._kernel.geometry == "distance" and self._method in ("inner", "dots"):
             norms[:n] = points.square().sum(dim=1).mul_(-0.5)
+        elif of_rows:
+            norms.fill_(self._profile.offset)
         values = self._split(points, size, of_rows) if self._method == "dots" else self._padded(points, size)
         return _Points(values, norms, n, factor)
 
@@ -229,7 +268,7 @@ class MakeFusedTile:
         out = A.norms.new_empty((parts, k, I))
         arguments = A.values, B.values, A.norms, B.norms, columns, out, self._parameters, I, J, k, d, A.n, tiles
         options = {"profile": self._kernels.PROFILES[self._profile.name], "SINGLE": k == 1, "TI": TI, "TJ": TJ}
-        options |= {"num_warps": warps, "enable_fp_fusion": True}
+        options |= {"PTX": self._ptx, "num_warps": warps, "enable_fp_fusion": True}
         grid = (parts * -(-A.n // TI),)
         with import_torch().cuda.device_of(A.norms):  # Triton launches on the current device, wherever the tensors are
             if dots:

@@ -41,5 +41,5 @@ def least_seconds(n: int, M: int, d: int, peaks: Peaks, *, fused: bool) -> float
     if not fused:
         return n * M * max(2 * d / peaks.operations, _BYTES / peaks.memory)
     if peaks.tf32 is not None:
-        return n * M * 2 * max(6 * d / peaks.tf32, 2 * 9 / peaks.operations, 1 / peaks.exponentials)
-    return n * M * 2 * 2 * (1.25 * d + 6) / peaks.operations if d <= _MOST_FMA_FEATURES else float("nan")
+        return n * M * 2 * max(6 * d / peaks.tf32, 2 * 8 / peaks.operations, 1 / peaks.exponentials)
+    return n * M * 2 * 2 * (1.25 * d + 5) / peaks.operations if d <= _MOST_FMA_FEATURES else float("nan")

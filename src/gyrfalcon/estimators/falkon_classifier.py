@@ -201,9 +201,7 @@ class FalkonClassifier(KernelClassifier):
             hold_out = self.validation_fraction if validates else None
             in_file = loss_name(self.loss) in NAMES and self.class_weight is None and not validates
             options: dict[str, Any] = {"hold_out": hold_out, "make_loss": self._make_loss}
-            data, classes = self._data(
-                session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file and compute.device is None
-            )
+            data, classes = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             settings, warm = self._settings, None
             # coefficients mean something else to other classes or another loss, and centers to features in other units
             warm_start = self.warm_start and self._is_fitted and type(self.loss_) is type(data.loss)

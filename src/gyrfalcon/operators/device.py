@@ -33,6 +33,7 @@ from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import prepare, sparse_columns
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, TensorRows, as_rows, near
+from ..sources.columns import Column
 from ..sources.row_matrix import RowMatrix
 from ._dealing import Dealing, Launch, Pass
 from ._lanes import Lane, Tensor
@@ -190,12 +191,16 @@ class DeviceOperator(Dealing):
         return like_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
+        if isinstance(U, Column):  # numbers that are in a file
+            return self._product_with(U)
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
+        return like_given(self._product_with(columns))
 
+    def _product_with(self, U: Array | Column) -> Array:
         def launch(lane: Lane, at: slice, X: Tensor) -> None:
-            lane.add(lane.tile(X), lane.upload(columns[at]))
+            lane.add(lane.tile(X), lane.upload(np.ascontiguousarray(U[at], dtype=self.dtype)))
 
-        return like_given(self._sum(launch, None, columns.shape[1]))
+        return self._sum(launch, None, U.shape[1])
 
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
