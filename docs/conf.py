@@ -181,7 +181,7 @@ def describe(app: object, page: str, template: str, context: dict[str, object], 
     tags = {
         "og:title": html_title if page == "index" else f"{context.get('title', '')} - {html_title}",
         "og:description": SUMMARY,
-        "og:image": f"{SITE}_static/card.svg",
+        "og:image": f"{SITE}_static/card.png",  # card.svg, drawn by chromium: messengers show no SVG
         "og:type": "website",
     }
     lines = [f'<meta name="description" content="{SUMMARY}" />']

@@ -4,6 +4,13 @@
 Kill the process of a fit, and start the same fit again: it continues where it
 was killed, and ends with the same coefficients, bit for bit.
 
+It prints::
+
+    the first process ended with -9, and left
+    ['checkpoint.safetensors', 'lock']
+    the second did the iterations 8 to 20
+    the same coefficients as without interruption: True
+
 Run it with ``python examples/checkpoint.py [rows]``.
 """
 

@@ -299,7 +299,7 @@ def _draw(outcomes: list[Outcome], ours: Outcome, path: Path) -> Path | None:
     from ..plots import ConvergenceDisplay
     from ..plots._drawing import GREEN, GREY
 
-    figure = Figure(figsize=(7, 3), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7, 3), dpi=220, layout="constrained")
     FigureCanvasAgg(figure)  # no window, whatever the user's settings
     if len(outcomes) == 1:
         ConvergenceDisplay.from_history(ours.history, ax=figure.subplots())
