@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_factors_are_those_of_lapack(centers, devices, dtype, rtol):
     assert_allclose(made[1].invert(B[1]), x, atol=1000 * rtol * np.abs(x).max())
     for one in made:
         one.update(1.0)
-    assert made[1].whitening.triangles._copy is None  # of the buffer with the last A
+    assert made[1].whitening.triangles._panels == [None]  # of the buffer with the last A
     B = [one.apply(x) for one in made]
     assert_allclose(B[1], B[0], rtol=0, atol=100 * rtol * np.abs(B[0]).max())
 
@@ -243,7 +244,7 @@ def test_no_operation_mixes_devices(cuda, count, budget, pins):
     cuda.pins = pins
     engines = TorchFactors([torch.device("cuda", number) for number in range(count)], budget=budget), LapackFactors(1)
     S, B = np.random.default_rng(1).standard_normal((50, 45)), np.random.default_rng(2).standard_normal((45, 30))
-    found, expected = [], []
+    found, expected, sent = [], [], []
     for engine, results in zip(engines, (found, expected), strict=True):
         A, X = matrix(45), B.copy()
         assert engine.cholesky(A, lower=False)
@@ -255,7 +256,9 @@ def test_no_operation_mixes_devices(cuda, count, budget, pins):
         engine.square_lower(A)
         assert engine.cholesky(A, lower=True)
         results.append((np.tril(A),))
+        sent += cuda.sent
         x = engine.triangles(A).solve(np.ones(45), lower=False)
+        cuda.sent.clear()
         results.append((x,))
     for one, other in zip(found, expected, strict=True):
         for result, exact in zip(one, other, strict=True):
@@ -264,7 +267,7 @@ def test_no_operation_mixes_devices(cuda, count, budget, pins):
     if budget == TINY or count == 2:
         assert bool(cuda.pinned) == pins
     if budget == TINY:
-        assert max(shape[0] for shape in cuda.sent if len(shape) == 2) <= 16  # tiles, never the matrix
+        assert max(shape[0] for shape in sent if len(shape) == 2) <= 16  # tiles, never the matrix
 
 
 def test_too_little_memory_says_so():
@@ -297,7 +300,7 @@ def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, s
         patched.setattr(torch if step == "from_numpy" else torch_factors, step, full)
         solutions = [each.solve(x, lower=True, transposed=True) for each in (triangles, here)]
     assert_array_equal(*solutions)
-    assert triangles._copy is None
+    assert triangles._panels == [None]
     assert_array_equal(triangles.solve(x, lower=False), here.solve(x, lower=False))  # it does not try again
 
     def broken(*arguments, **options):
@@ -306,6 +309,45 @@ def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, s
     monkeypatch.setattr(torch_factors, "_solve_triangular", broken)
     with pytest.raises(RuntimeError, match="unplugged"):
         TorchFactors(ONE).triangles(A).solve(x, lower=False)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize(("room", "share"), [(10**6, 1.0), (1, 0.0), (1_000, 2 / 6)], ids=["all", "none", "some"])
+def test_solves_with_factors_that_no_device_can_keep(cuda, monkeypatch, dtype, room, share):
+    """Block columns stay on two devices as far as they fit, and the others are copied there in each solve."""
+    monkeypatch.setattr(torch_factors, "_PANEL", 8)
+    monkeypatch.setattr(torch_factors, "_SOLVED_TILE", 3)
+    A = np.asfortranarray(matrix(45, dtype))
+    there = TorchFactors([torch.device("cuda", number) for number in range(2)], budget=room * A.itemsize).triangles(A)
+    assert there.kept_share == share
+    here = LapackFactors(1).triangles(A)
+    x = np.random.default_rng(1).standard_normal((45, 3))
+    for again in range(2):
+        cuda.sent.clear()
+        for lower, transposed in itertools.product([False, True], repeat=2):
+            found = there.solve(x, lower=lower, transposed=transposed)
+            exact = here.solve(x, lower=lower, transposed=transposed)
+            assert_allclose(found, exact, rtol=0, atol=tolerance(dtype, 45) * np.abs(exact).max())
+        copied = [shape for shape in cuda.sent if len(shape) == 2 and 3 not in shape]
+        assert bool(copied) == (share < 1 or not again)
+    there.changed()
+    A *= 2
+    assert_allclose(there.solve(x, lower=False), here.solve(x, lower=False), rtol=1e-3)
+
+
+def test_a_row_of_tiles_is_copied_once_for_its_column(cuda):
+    """The products of all tiles below a diagonal one need the tiles on its left."""
+    sent = []
+    for budget in (TINY, 3 * TINY):
+        cuda.sent.clear()
+        A = matrix(200)
+        assert TorchFactors([torch.device("cuda:0")], budget=budget).cholesky(A, lower=True)
+        assert_allclose(np.tril(A), np.linalg.cholesky(matrix(200)), atol=1e-12)
+        L = np.asfortranarray(np.tril(A))
+        TorchFactors([torch.device("cuda:0")], budget=budget).square_lower(A)
+        assert_allclose(np.tril(A), np.tril(L.T @ L), atol=1e-10)
+        sent.append(sum(shape[0] * shape[1] for shape in cuda.sent if len(shape) == 2))
+    assert sent[1] < 0.65 * sent[0]
 
 
 def test_threads_compute_on_the_streams_of_the_caller(monkeypatch):

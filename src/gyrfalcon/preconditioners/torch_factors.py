@@ -8,7 +8,8 @@ product, and only a few are on a device at once. The arithmetic is the same, in 
     H_ij = sum_{k>=i} L_ki' L_kj                     L'L (LAPACK's lauum, which PyTorch lacks), a row at a time
 
 so that each tile is written once, and the tiles of a column (of a row) are distributed to the devices in turn. Square
-tiles need the fewest copies for their memory: about M^3 / (3 size) numbers. TF32 is switched off.
+tiles need the fewest copies for their memory: about M^3 / (3 size) numbers, and half of them if the tiles (j, k) of all
+k, or (k, i), fit on a device beside those at work. TF32 is switched off.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ Tensor = Any  # torch.Tensor, which type checkers know only where torch is insta
 Item = TypeVar("Item")
 
 _RESIDENT_TILE = 2048  # side of a tile that is a view
+_PANEL = 512  # columns of a factor that are kept on a device, or copied there, as a whole
 _SOLVED_TILE = 256  # side of a tile on the diagonal in a solve, which PyTorch copies; the rest is read in place
 _LARGEST_TILE = 8192  # side of a tile that is copied
 _LEAST_TILE = 8
@@ -62,25 +64,28 @@ class TorchFactors(FactorEngine):
 
     def _put_column(self, tiles: _Tiles, j: int) -> bool:
         """Make column j of L from the columns before it."""
-        corner = self._less_products(tiles, j, j, tiles.copies[0])
+        panel = _Panel(tiles, [(j, k) for k in range(j)])
+        corner = self._less_products(tiles, j, panel, j, tiles.copies[0])
         L, status = import_torch().linalg.cholesky_ex(corner)
         if _has_failed(L, status):
             return False
         tiles.write(j, j, L)
 
         def solve(i: int, copies: Copies) -> None:
-            rest = self._less_products(tiles, i, j, copies)
+            rest = self._less_products(tiles, i, panel, j, copies)
             solution = _solve_triangular(L.to(copies.device).T, rest, upper=True, left=False)
             tiles.write(i, j, solution)
 
         self._deal(solve, range(j + 1, len(tiles.spans)), tiles.copies)
         return True
 
-    def _less_products(self, tiles: _Tiles, i: int, j: int, copies: Copies) -> Tensor:
-        """Return A_ij - sum_{k<j} L_ik L_jk', in memory of its own."""
+    def _less_products(self, tiles: _Tiles, i: int, panel: _Panel, j: int, copies: Copies) -> Tensor:
+        """Return A_ij - sum_{k<j} L_ik L_jk', in memory of its own; the panel has the tiles (j, k)."""
         tile = tiles.read(i, j, copies, own=True)
         for k in range(j):
-            tile.addmm_(tiles.read(i, k, copies), tiles.read(j, k, copies).T, alpha=-1)
+            right = panel.read(k, copies)
+            left = right if i == j else tiles.read(i, k, copies)
+            tile.addmm_(left, right.T, alpha=-1)
             copies.mark()
         return tile
 
@@ -89,12 +94,16 @@ class TorchFactors(FactorEngine):
             n = len(tiles.spans)
             for i in range(n):
                 corner = tiles.read(i, i, tiles.copies[0], own=True).tril_()
+                panel = _Panel(tiles, [(k, i) for k in range(i + 1, n)])
 
-                def multiply(j: int, copies: Copies, i: int = i, corner: Tensor = corner) -> None:
+                def multiply(
+                    j: int, copies: Copies, i: int = i, corner: Tensor = corner, panel: _Panel = panel
+                ) -> None:
                     row = corner if i == j else tiles.read(i, j, copies)
                     tile = corner.to(copies.device).T @ row
                     for k in range(i + 1, n):
-                        tile.addmm_(tiles.read(k, i, copies).T, tiles.read(k, j, copies))
+                        left = panel.read(k - i - 1, copies)
+                        tile.addmm_(left.T, left if i == j else tiles.read(k, j, copies))
                         copies.mark()
                     tiles.write(i, j, tile)
 
@@ -135,9 +144,10 @@ class TorchFactors(FactorEngine):
             self._deal(solve, _spans(B.shape[1], tiles.size), tiles.copies)
 
     def triangles(self, buffer: Array) -> Triangles:
-        room = unclaimed_memory(self.devices[0]) if self._budget is None else self._budget  # it stays beside rows
-        fits = buffer.nbytes <= room
-        return TorchTriangles(buffer, self.devices[0]) if fits else Triangles(buffer)
+        rooms = {one: unclaimed_memory(one) if self._budget is None else self._budget for one in self.devices}
+        if sum(rooms.values()) < buffer.nbytes:  # what stays there must leave room for blocks of rows
+            rooms = {one: room // 2 for one, room in rooms.items()}
+        return TorchTriangles(buffer, rooms)
 
     # ---- tiles and devices -------------------------------------------------------------------------------------------
 
@@ -154,7 +164,8 @@ class TorchFactors(FactorEngine):
         try:
             with matmul_precision(), single_threaded_blas():
                 copies = [copies_to(device, _BUFFERS) for device in self.devices]
-                tiles = _Tiles(host, size, copies, self.devices[0] if resident else None)
+                n_kept = 0 if resident else max(0, room // (size * size * itemsize) - _TILES_AT_WORK)
+                tiles = _Tiles(host, size, copies, self.devices[0] if resident else None, n_kept)
                 yield tiles
                 if not read_only:
                     tiles.bring_back()
@@ -205,10 +216,13 @@ class _Tiles:
     size : side of a tile; those at the end may be smaller
     copies : one for each device, for as long as the tiles are used: memory that a stream has freed stays its own
     home : device that keeps a copy of the matrix meanwhile; None copies each tile when it is read
+    n_kept : how many tiles a device has room for beside those at work
     """
 
-    def __init__(self, host: Tensor, size: int, copies: list[Copies], home: torch.device | None) -> None:
-        self._host, self.size, self.copies = host, size, copies
+    def __init__(
+        self, host: Tensor, size: int, copies: list[Copies], home: torch.device | None, n_kept: int = 0
+    ) -> None:
+        self._host, self.size, self.copies, self.n_kept = host, size, copies, n_kept
         self.spans = _spans(len(host), size)
         self._matrix = host if home is None else host.to(home)
 
@@ -237,18 +251,49 @@ class _Tiles:
 
 
 class TorchTriangles(Triangles):
-    """`Triangles` with solves on a device, which keeps a copy of the buffer; on the host once its memory runs out."""
+    """`Triangles` with solves on devices, which keep copies of block columns of the buffer.
 
-    def __init__(self, buffer: Array, device: torch.device) -> None:
+    Block columns that fit on no device are copied to the first one in each solve, each while the one before is used.
+    Solves are made on the host once memory of a device runs out.
+
+    Parameters
+    ----------
+    buffer : array of shape (M, M)
+    rooms : dict
+        Number of bytes that may be kept on each device.
+    """
+
+    def __init__(self, buffer: Array, rooms: dict[torch.device, int]) -> None:
         super().__init__(buffer)
-        self._device = device
-        self._copy: Tensor = None
-        self._claim = Claim(device, buffer.nbytes)
+        self._spans = _spans(len(buffer), _PANEL)
+        self._first = next(iter(rooms))
+        self._homes: list[torch.device | None] = []
+        left = dict(rooms)
+        for span in self._spans:
+            size = self._nbytes(span)
+            home = next((device for device, room in left.items() if size <= room), None)
+            self._homes.append(home)
+            if home is not None:
+                left[home] -= size
+        self._panels: list[Tensor] = [None] * len(self._spans)
+        self._claims = {device: Claim(device, 0) for device in rooms}
         self._has_room = True
+        self._copies: Copies | None = None
+        self.changed()
+
+    @property
+    def kept_share(self) -> float:
+        """The share of the block columns that devices keep."""
+        return sum(home is not None for home in self._homes) / len(self._homes)
+
+    def _nbytes(self, span: slice) -> int:
+        return (span.stop - span.start) * len(self.buffer) * self.buffer.dtype.itemsize
 
     def changed(self) -> None:
-        self._copy = None
-        self._claim.pending = self.buffer.nbytes if self._has_room else 0
+        self._panels = [None] * len(self._spans)
+        for device, claim in self._claims.items():
+            kept = zip(self._spans, self._homes, strict=True)
+            claim.pending = sum(self._nbytes(span) for span, home in kept if home == device) if self._has_room else 0
 
     def solve(self, x: Array, *, lower: bool, transposed: bool = False) -> Vectors:
         if self._has_room:
@@ -257,28 +302,79 @@ class TorchTriangles(Triangles):
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                self._has_room, self._copy, self._claim.pending = False, None, 0
+                self._has_room, self._copies = False, None
+                self.changed()
         return super().solve(x, lower=lower, transposed=transposed)
 
     def _solve(self, x: Array, *, lower: bool, transposed: bool) -> Vectors:
         given = np.array(x, dtype=self.buffer.dtype)
         if given.size == 0:
             return given.astype(np.float64)
-        torch = import_torch()
-        if self._copy is None:
-            self._copy = torch.from_numpy(self.buffer).to(self._device)
-            self._claim.pending = 0
         forward = lower != transposed
-        triangle = self._copy.T if transposed else self._copy
-        out = torch.from_numpy(given.reshape(len(given), -1)).to(self._device)
-        spans = _spans(len(self.buffer), _SOLVED_TILE)
+        out = import_torch().from_numpy(given.reshape(len(given), -1))
+        numbers = range(len(self._spans))
         with matmul_precision():
-            for at in spans if forward else reversed(spans):
-                part = _solve_triangular(triangle[at, at], out[at], upper=not forward, unitriangular=lower)
-                out[at] = part
-                rest = slice(at.stop, None) if forward else slice(0, at.start)
-                out[rest].addmm_(triangle[rest, at], part, alpha=-1)
+            for number in numbers if forward else reversed(numbers):
+                panel, first = self._panel(number, lower)
+                out = out.to(panel.device)
+                _solve_panel(panel, first, self._spans[number], out, lower=lower, transposed=transposed)
+                if self._copies is not None:
+                    self._copies.mark()
         return np.asarray(out.cpu().numpy(), dtype=np.float64).reshape(given.shape)
+
+    def _panel(self, number: int, lower: bool) -> tuple[Tensor, int]:
+        """Return a block column of a triangle on a device, and the number of its first row."""
+        span, home = self._spans[number], self._homes[number]
+        columns = import_torch().from_numpy(self.buffer)[:, span]
+        if home is None:
+            if self._copies is None:
+                self._copies = copies_to(self._first)
+            return (
+                (_read(columns[span.start :], self._copies), span.start)
+                if lower
+                else (_read(columns[: span.stop], self._copies), 0)
+            )
+        if self._panels[number] is None:
+            self._panels[number] = columns.to(home)
+            self._claims[home].pending -= self._nbytes(span)
+        return self._panels[number], 0
+
+
+def _solve_panel(panel: Tensor, first: int, span: slice, out: Tensor, *, lower: bool, transposed: bool) -> None:
+    """Do the part of a solve that reads a block column of L or U, whose rows begin with `first`, in place."""
+    steps = [
+        slice(span.start + part.start, span.start + part.stop) for part in _spans(span.stop - span.start, _SOLVED_TILE)
+    ]
+    options = {"upper": lower if transposed else not lower, "unitriangular": lower}
+    for at in steps if lower != transposed else reversed(steps):
+        columns = panel[:, at.start - span.start : at.stop - span.start]
+        corner = columns[at.start - first : at.stop - first]
+        others = slice(at.stop, None) if lower else slice(first, at.start)
+        beside = columns[at.stop - first :] if lower else columns[: at.start - first]
+        if transposed:
+            out[at].addmm_(beside.T, out[others], alpha=-1)
+            out[at] = _solve_triangular(corner.T, out[at], **options)
+        else:
+            out[at] = _solve_triangular(corner, out[at], **options)
+            out[others].addmm_(beside, out[at], alpha=-1)
+
+
+class _Panel:
+    """Tiles that are read for all tiles of a row or of a column, and stay on each device as far as there is room."""
+
+    def __init__(self, tiles: _Tiles, places: Sequence[tuple[int, int]]) -> None:
+        self._tiles, self._places = tiles, places
+        self._kept: list[dict[int, Tensor]] = [{} for _ in tiles.copies]
+
+    def read(self, number: int, copies: Copies) -> Tensor:
+        """Return a tile on a device, for reading only."""
+        kept = self._kept[self._tiles.copies.index(copies)]
+        if number in kept:
+            return kept[number]
+        tile = self._tiles.read(*self._places[number], copies)
+        if len(kept) < self._tiles.n_kept:
+            kept[number] = tile
+        return tile
 
 
 def _read(part: Tensor, copies: Copies, *, own: bool = False) -> Tensor:
