@@ -1,4 +1,4 @@
-"""Targets that stay in a file: the same fits as with an array in memory, and nothing of the length of the rows."""
+"""Targets and weights that stay in a file: the same fits as with arrays, and nothing of the length of the rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from gyrfalcon import (
     RandomFeaturesClassifier,
     RandomFeaturesRegressor,
 )
-from gyrfalcon.fitting import scores
-from gyrfalcon.kernels import Gaussian
+from gyrfalcon._utils import sampling, statistics
+from gyrfalcon.fitting import posterior, scores
+from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.losses import Huber, Quantile, SquaredHinge
 from gyrfalcon.operators import KernelOperator, Shifted
 from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading, row_matrix
-from gyrfalcon.sources.columns import Column, stored_column
+from gyrfalcon.sources.columns import Column, Vector, WeightedColumn, stored_column
 from gyrfalcon.sources.rereading import CheckedRows, GroupHashes, RowsChangedError
 from gyrfalcon.sources.scratch import temporary_file
 from gyrfalcon.storage.describe import describe
@@ -257,6 +258,19 @@ def test_other_estimators_hold_no_target(tmp_path, long, make):
     assert_same_fit(make, data, data.X, Y)
 
 
+@pytest.mark.parametrize("kernel", [Gaussian(1.0), Linear() + 1.0])  # k(x, x) that is the same, and that is not
+@pytest.mark.parametrize("estimator", [FalkonRegressor, NystromRegressor])
+def test_uncertainty_holds_no_target_and_no_weights(tmp_path, long, few, monkeypatch, estimator, kernel):
+    monkeypatch.setattr(posterior, "_LISTED", 1_000)
+    monkeypatch.setattr(posterior, "MOST_SCORES", 800)
+    settings = {"n_centers": 50, "penalty": 1e-4, "random_state": 0, "uncertainty": True}
+    make = lambda: estimator(kernel, **settings)  # noqa: E731
+    found = assert_same_fit(make, npy(tmp_path, Y), X, Y), assert_same_weighted_fit(make, weighted(tmp_path, Y), Y)
+    for model, expected in zip(found, (make().fit(X, Y), make().fit(X, Y, sample_weight=W)), strict=True):
+        assert_array_equal(model.predict(X[:50], return_std=True)[1], expected.predict(X[:50], return_std=True)[1])
+        assert_array_equal(model.predict_interval(X[:50])[0], expected.predict_interval(X[:50])[0])
+
+
 def test_random_features_hold_no_labels(tmp_path, long):
     labels = np.digitize(Y, [5.0, 6.0])
     data = npy(tmp_path, labels)
@@ -328,7 +342,7 @@ def test_a_matrix_in_a_file_is_like_an_array():
 
 def test_what_needs_all_of_y_still_reads_it(tmp_path, long):
     data = npy(tmp_path, Y)
-    for more in ({"loss": OwnLoss()}, {"uncertainty": True}, {"early_stopping": True}):
+    for more in ({"loss": OwnLoss()}, {"early_stopping": True}):
         FalkonRegressor(n_centers=30, random_state=0, penalty=1e-4, **more).fit(data)
     assert "y" in data._kept
     assert data.long_target() is None
@@ -341,6 +355,167 @@ def test_a_checkpoint_is_the_same_for_y_in_a_file_and_in_memory(tmp_path, long):
     again = FalkonRegressor(**settings).fit(data.X, data.y)
     assert_array_equal(first.dual_coef_, again.dual_coef_)
     assert again.history_[-1]["seconds"] == first.history_[-1]["seconds"]  # nothing was computed again
+
+
+# ---- weights ---------------------------------------------------------------------------------------------------------
+
+W = (0.5 + np.abs(X[:, 2]) + 3 * (np.arange(N) % 97 == 0)).astype(np.float32)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let a thousand rows be many for draws, quantiles and parts of sums, too."""
+    monkeypatch.setattr(sampling, "_PERMUTED", 1_000)
+    monkeypatch.setattr(sampling, "_MOST", 500)
+    monkeypatch.setattr(sampling, "_PART", 700)
+    monkeypatch.setattr(statistics, "_MANY", 1_000)
+    monkeypatch.setattr(statistics, "_PART", 700)
+
+
+def weighted(folder, target, weight=W):
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", target)
+    np.save(folder / "w.npy", weight)
+    return gyrfalcon.open(folder / "X.npy", target=folder / "y.npy", weight=folder / "w.npy")
+
+
+def weighted_table(folder, target, weight=W):
+    columns_of_it = {**dict(zip("abc", X.T, strict=True)), "y": target, "w": weight}
+    parquet.write_table(pa.table(columns_of_it), folder / "t.parquet")
+    return gyrfalcon.open(folder / "t.parquet", target="y", weight="w")
+
+
+def test_a_vector_has_the_numbers_of_an_array():
+    found, wide = Vector(column_of(W[:, None])), W.astype(np.float64)
+    divided, rounded = wide / 1.7 / 0.3, (wide / 1.7 / 0.3).astype(np.float32)
+    indices = RNG.integers(0, N, 300)
+    for vector, expected in (
+        (found, wide),
+        (found / 1.7 / 0.3, divided),
+        ((found / 1.7 / 0.3).astype(np.float32), rounded),
+    ):
+        assert (vector.shape, vector.dtype, len(vector), vector.ndim) == ((N,), expected.dtype, N, 1)
+        assert_array_equal(vector[:], expected)
+        assert_array_equal(vector[100:250], expected[100:250])
+        assert_array_equal(vector[indices], expected[indices])
+        assert_array_equal(np.concatenate(list(vector.parts())), expected)
+        assert (vector.min(), vector.max()) == (expected.min(), expected.max())
+        assert describe(vector) == describe(expected)
+
+
+def test_products_with_weights_in_a_file_are_those_with_an_array():
+    Z = RNG.standard_normal((N, 2)).astype(np.float32)
+    K, column = KernelOperator(Gaussian(1.0), X, X[:50], memory_budget=0), column_of(Z)
+    vector, wide = Vector(column_of(W[:, None])) / 3.0, W.astype(np.float64) / 3.0
+    V = RNG.standard_normal((50, 2))
+    assert_array_equal(K.rmatmat(WeightedColumn(column, vector)), K.rmatmat(wide[:, None] * Z))
+    for of_column in (column, Z):
+        expected = K.sandwich(V, Shifted(Z, wide))
+        assert_array_equal(K.sandwich(V, Shifted(of_column, vector)), expected)
+    kept = KernelOperator(Gaussian(1.0), X, X[:50], memory_budget="1GB")
+    for operator in (K, kept, kept):
+        images = np.empty((N, 2), np.float32), np.empty((N, 2), np.float32)
+        assert_array_equal(operator.sandwich(V, vector, KV=images[0]), operator.sandwich(V, wide, KV=images[1]))
+        assert_array_equal(*images)
+        assert_array_equal(K.sandwich(V, vector), K.sandwich(V, wide))
+    with pytest.raises(ValueError, match="one number for each row, 2000"):
+        KernelOperator(Gaussian(1.0), X[:2000], X[:50]).sandwich(V, vector)
+
+
+def assert_same_weighted_fit(make, data, target, weight=W):
+    in_file = make().fit(data)
+    assert not data._kept  # neither y nor weights were read into memory
+    in_memory = make().fit(data.X, target, sample_weight=weight)
+    compared = [name for name in ("dual_coef_", "feature_coef_", "offset_", "penalty_") if name in vars(in_memory)]
+    for name in compared:
+        assert_array_equal(getattr(in_file, name), getattr(in_memory, name), err_msg=name)
+    assert "dual_coef_" in compared or "feature_coef_" in compared
+    return in_file
+
+
+WEIGHTED = {
+    "cg": lambda: FalkonRegressor(n_centers=60, penalty=1e-6, preconditioner="falkon", random_state=0),
+    "sample": lambda: FalkonRegressor(n_centers=60, preconditioner="sample", random_state=0),
+    "krill": lambda: FalkonRegressor(n_centers=60, preconditioner="krill", max_iter=4, random_state=0),
+    "auto": lambda: FalkonRegressor(n_centers=60, penalty="auto", random_state=0),
+    "descent": lambda: FalkonRegressor(n_centers=60, penalty=1e-6, solver="gd", max_iter=4, random_state=0),
+    "unscaled": lambda: FalkonRegressor(n_centers=60, fit_intercept=False, scale=False, random_state=0),
+    "huber": lambda: FalkonRegressor(n_centers=60, loss="huber", max_iter=4, random_state=0),
+    "poisson": lambda: FalkonRegressor(n_centers=60, loss="poisson", max_iter=4, random_state=0),
+    "quantiles": lambda: FalkonRegressor(
+        n_centers=60, loss="quantile", quantiles=[0.1, 0.9], max_iter=4, random_state=0
+    ),
+    "direct": lambda: NystromRegressor(n_centers=50, penalty=1e-6, random_state=0),
+    "loo": lambda: NystromRegressor(n_centers=50, penalties=[1e-6, 1e-3], choose_by="loo", random_state=0),
+    "iterated": lambda: NystromRegressor(n_centers=50, penalty=1e-4, solver="cg", max_iter=5, random_state=0),
+    "nytro": lambda: NytroRegressor(n_centers=50, solver="gd", max_iter=5, early_stopping=False, random_state=0),
+    "features": lambda: RandomFeaturesRegressor(n_components=50, penalty=1e-4, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_fits_with_weights_hold_none_of_them(tmp_path, long, few, monkeypatch, name):
+    monkeypatch.setattr(row_matrix, "_PART", 4096)
+    monkeypatch.setattr(row_matrix, "_SMALLEST_PART", 700)
+    for opened in (weighted, weighted_table):
+        assert_same_weighted_fit(WEIGHTED[name], opened(tmp_path, np.abs(Y)), np.abs(Y))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "hinge"])
+def test_classifiers_with_weights_hold_none_of_them(tmp_path, long, few, loss):
+    labels = np.digitize(Y, [5.0, 6.0])
+    settings = {"n_centers": 60, "max_iter": 4, "penalty": 1e-5, "random_state": 0, "loss": loss}
+    found = assert_same_weighted_fit(lambda: FalkonClassifier(**settings), weighted(tmp_path, labels), labels)
+    data = weighted(tmp_path, labels)
+    assert found.score(data) == pytest.approx(found.score(X, labels, sample_weight=W), rel=1e-12)
+    assert not data._kept
+    make = lambda: RandomFeaturesClassifier(n_components=50, penalty=1e-4, random_state=0)  # noqa: E731
+    assert_same_weighted_fit(make, weighted(tmp_path, labels), labels)
+
+
+def test_scores_with_weights_hold_none_of_them(tmp_path, long, monkeypatch):
+    monkeypatch.setattr(scores, "_ROWS", 700)
+    data, model = weighted(tmp_path, Y), FalkonRegressor(n_centers=30, penalty=1e-4, random_state=0).fit(X, Y)
+    exact = r2_score(Y.astype(np.float64), model.predict(X).astype(np.float64), sample_weight=W)
+    assert model.score(data) == pytest.approx(exact, rel=1e-9)
+    assert not data._kept
+
+
+def test_a_checkpoint_is_the_same_for_weights_in_a_file_and_in_memory(tmp_path, long):
+    data = weighted(tmp_path, Y)
+    settings = {"n_centers": 50, "random_state": 0, "checkpoint": tmp_path / "state"}
+    first = FalkonRegressor(**settings).fit(data)
+    again = FalkonRegressor(**settings).fit(data.X, data.y, sample_weight=data.weight)
+    assert_array_equal(first.dual_coef_, again.dual_coef_)
+    assert again.history_[-1]["seconds"] == first.history_[-1]["seconds"]  # nothing was computed again
+
+
+def test_weights_that_are_all_equal_do_not_count(tmp_path, long):
+    settings = {"n_centers": 30, "penalty": 1e-4, "random_state": 0}
+    data = weighted(tmp_path, Y, np.full(N, 7.0))
+    assert_array_equal(
+        FalkonRegressor(**settings).fit(data).dual_coef_, FalkonRegressor(**settings).fit(data.X, Y).dual_coef_
+    )
+
+
+def test_weights_of_zero_are_read_into_memory(tmp_path, long):
+    weight = W.copy()
+    weight[::3] = 0
+    data = weighted(tmp_path, Y, weight)
+    settings = {"n_centers": 30, "penalty": 1e-4, "random_state": 0}
+    found = FalkonRegressor(**settings).fit(data)
+    assert {"y", "weight"} <= set(data._kept)
+    assert_array_equal(found.dual_coef_, FalkonRegressor(**settings).fit(data.X, Y, sample_weight=weight).dual_coef_)
+    exact = r2_score(Y.astype(np.float64), found.predict(X).astype(np.float64), sample_weight=weight)
+    assert found.score(data) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("wrong", "message"), [(-1.0, "Negative values"), (np.nan, "sample_weight contains NaN")])
+def test_wrong_weights_of_files_are_refused(tmp_path, long, wrong, message):
+    weight = W.copy()
+    weight[1_234] = wrong
+    with pytest.raises(ValueError, match=message):
+        FalkonRegressor(n_centers=10).fit(weighted(tmp_path, Y, weight))
 
 
 # ---- hashes of groups ------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from gyrfalcon._utils import statistics
 from gyrfalcon._utils.sampling import draw
-from gyrfalcon._utils.statistics import average, means, sums
+from gyrfalcon._utils.statistics import average, means, quantiles, sums
 
 N = 200_000  # some parts, the last of them not whole
 
@@ -85,3 +86,17 @@ def test_many_are_drawn_without_a_permutation():
         assert tracemalloc.get_traced_memory()[1] < 10**7
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_weighted_quantiles_are_counted_as_they_are_sorted(monkeypatch, y, weight, rounded):
+    y = np.round(y[:20_001], 1) if rounded else y[:20_001]
+    whole, level = 0.5 + np.round(weight[: len(y)], 1), [0.05, 0.7]
+    sorted_first = quantiles(y, level, whole), quantiles(y, 0.5, whole, np.array([3.0, -1e4]))
+    monkeypatch.setattr(statistics, "_MANY", 1_000)
+    monkeypatch.setattr(statistics, "_PART", 999)
+    np.testing.assert_array_equal(quantiles(y, level, whole), sorted_first[0])
+    np.testing.assert_array_equal(quantiles(y, 0.5, whole, np.array([3.0, -1e4])), sorted_first[1])
+    heavy = np.where(np.arange(len(y)) == 17, 1e6, 1.0)
+    np.testing.assert_array_equal(quantiles(y, [0.0, 1.0], heavy), [y[:, 0].min(), y[:, 1].max()])
+    np.testing.assert_array_equal(quantiles(y, 0.5, heavy), y[17])

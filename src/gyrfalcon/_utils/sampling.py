@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .statistics import total
+
 _MOST = 10_000
 _PERMUTED = 1 << 20
+_PART = 1 << 16  # number of weights that are read at a time
 
 
 def draw(n: int, size: int, random_state: np.random.RandomState) -> NDArray[np.intp]:
@@ -33,7 +36,9 @@ def draw_by_weight(
     Returns sorted indices, and weights with which sums over these rows estimate weighted sums over all rows. These
     weights are equal, except for rows so heavy that they are always drawn. Rows of weight 0 are not drawn.
     """
-    wide = weight.astype(np.float64)
+    if len(weight) > _PERMUTED and 2 * size <= len(weight):
+        return _drawn_in_parts(weight, size, random_state)
+    wide = weight[:].astype(np.float64)
     rows = np.flatnonzero(wide)
     if size >= len(rows):
         return rows, wide[rows]
@@ -51,6 +56,31 @@ def draw_by_weight(
     return chosen, np.maximum(wide[chosen], 1 / rate)
 
 
+def _drawn_in_parts(
+    weight: NDArray[Any], size: int, random_state: np.random.RandomState
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Draw rows as `draw_by_weight` does, each by itself, without a vector of the length of the rows."""
+    parts = [slice(start, min(start + _PART, len(weight))) for start in range(0, len(weight), _PART)]
+
+    def of(at: slice) -> NDArray[np.float64]:
+        return weight[at].astype(np.float64)
+
+    certain, rest, rate = 0, total(weight), 0.0
+    while certain < size and rest > 0:  # the rate c of probabilities min(1, c w) that add up to the size
+        rate = (size - certain) / rest
+        heavy = sum(int(np.count_nonzero(of(at) * rate >= 1)) for at in parts)
+        if heavy <= certain:
+            break
+        certain, rest = heavy, sum(float(wide[wide * rate < 1].sum()) for wide in map(of, parts))
+    rows, found = [], []
+    for at in parts:
+        wide = of(at)
+        drawn = np.flatnonzero(random_state.uniform(size=len(wide)) < wide * rate)
+        rows.append(drawn + at.start)
+        found.append(wide[drawn])
+    return np.concatenate(rows), np.maximum(np.concatenate(found), 1 / rate)
+
+
 def sample_rows(n: int, random_state: np.random.RandomState, weight: NDArray[Any] | None = None) -> NDArray[np.intp]:
     """Return sorted indices of at most 10,000 of n rows, none of weight 0: enough to resolve a kernel's length scale.
 
@@ -59,7 +89,7 @@ def sample_rows(n: int, random_state: np.random.RandomState, weight: NDArray[Any
     >>> sample_rows(4, np.random.RandomState(0), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 2, 3])
     """
-    if weight is None and n > _PERMUTED:
+    if n > _PERMUTED and (weight is None or weight.min() > 0):
         return draw(n, _MOST, random_state)
     candidates = np.arange(n) if weight is None else np.flatnonzero(weight)
     if len(candidates) > _MOST:

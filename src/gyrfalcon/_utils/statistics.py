@@ -28,15 +28,22 @@ def sums(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda p
         part = slice(start, start + _PART)
         values = of(np.array(y[part], dtype=np.float64, order="C"))  # another order would change the last bits
         if weight is not None:  # not by BLAS, whose threads would change the last bits
-            values = values * weight[part, None].astype(np.float64)
+            values = values * weight[part].astype(np.float64)[:, None]
         total += values.sum(axis=0)
     return total
 
 
+def total(weight: Array, of: Callable[[Array], Array] = lambda part: part) -> float:
+    """Add up the weights of rows, or the function `of` of them, in float64 and part by part."""
+    found = 0.0
+    for start in range(0, len(weight), _PART):
+        found += float(of(weight[start : start + _PART].astype(np.float64)).sum())
+    return found
+
+
 def average(y: Array, weight: Array | None, of: Callable[[Array], Array] = lambda part: part) -> Array:
     """Average the rows of y, or of the function `of` of them, as `sums` does."""
-    count = len(y) if weight is None else float(weight.sum(dtype=np.float64))
-    return sums(y, weight, of) / count
+    return sums(y, weight, of) / (len(y) if weight is None else total(weight))
 
 
 def deviations(y: Array, weight: Array | None) -> Array:
@@ -52,7 +59,7 @@ def deviations(y: Array, weight: Array | None) -> Array:
 
 def means(y: Array, weight: Array | None) -> Array:
     """Compute the weighted mean of each column in float64: exact for a constant, and no sum overflows."""
-    if weight is not None:
+    if weight is not None and not weight.min() > 0:
         y, weight = y[weight > 0], weight[weight > 0]
     unit = power_of_two(y, axis=0)
     mean: Array = average(y, weight, lambda part: part / unit) * unit
@@ -72,9 +79,13 @@ def quantiles(y: Array, level: ArrayLike, weight: Array | None, center: Array | 
     """
     out = np.empty(y.shape[1])
     for j, tau in enumerate(np.broadcast_to(np.asarray(level, dtype=np.float64), out.shape)):
-        if len(y) >= _MANY and weight is None:
-            rank = math.ceil(tau * len(y) * (1 - _ROUNDING)) - 1  # rounding must not lead to the next entry
-            (out[j],) = order_statistics(partial(_column_parts, y, j, center), [min(max(rank, 0), len(y) - 1)])
+        if len(y) >= _MANY:
+            parts = partial(_column_parts, y, j, center)
+            if weight is None:
+                rank = math.ceil(tau * len(y) * (1 - _ROUNDING)) - 1  # rounding must not lead to the next entry
+                (out[j],) = order_statistics(parts, [min(max(rank, 0), len(y) - 1)])
+            else:
+                out[j] = _weighted_order_statistic(parts, weight, tau * total(weight) * (1 - _ROUNDING))
             continue
         column = np.concatenate(list(_column_parts(y, j, center)))
         order = np.argsort(column, kind="stable")
@@ -118,6 +129,29 @@ def _order_statistic(parts: Callable[[], Iterator[Array]], rank: int) -> float:
         places = np.cumsum(counts)
         found = int(np.searchsorted(places, rank, side="right"))
         rank -= int(places[found - 1]) if found else 0
+        prefix = (prefix << 16) | found
+    return float(_numbers(np.array([prefix], dtype=np.uint64))[0])
+
+
+def _weighted_order_statistic(parts: Callable[[], Iterator[Array]], weight: Array, share: float) -> float:
+    """Return the first number in sorted order up to which the sum of the weights is at least `share`.
+
+    Parts have `_PART` numbers. As in `_order_statistic`, sums for equal first bits take the place of sorting.
+    """
+    prefix, before = 0, 0.0
+    for shift in (48, 32, 16, 0):
+        counts = np.zeros(1 << 16)
+        for number, part in enumerate(parts()):
+            keys, of_part = _sortable(part), weight[number * _PART : (number + 1) * _PART].astype(np.float64)
+            if shift < 48:
+                kept = keys >> np.uint64(shift + 16) == np.uint64(prefix)
+                keys, of_part = keys[kept], of_part[kept]
+            bits = ((keys >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.intp)
+            counts += np.bincount(bits, of_part, minlength=1 << 16)
+        places = before + np.cumsum(counts)
+        present = np.flatnonzero(counts)  # rounding must not lead to bits that no number begins with
+        found = int(np.clip(np.searchsorted(places, share), present[0], present[-1]))
+        before = float(places[found - 1]) if found else before
         prefix = (prefix << 16) | found
     return float(_numbers(np.array([prefix], dtype=np.uint64))[0])
 

@@ -60,7 +60,7 @@ def weighted(T: Array, weight: BlockWeight, part: slice) -> Array:
         U = np.asarray(weight(part, T))
         check_weighted(U, T)
         return U.astype(T.dtype, copy=False)
-    return T * weight[part, None]
+    return T * weight[part][:, None]
 
 
 def check_weighted(U: Any, T: Any) -> None:

@@ -231,7 +231,7 @@ class FalkonRegressor(PosteriorRegressor):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            needs_all = self.uncertainty or self.incremental or validates
+            needs_all = self.incremental or validates
             # a loss of the user, too, may need all of y at once
             in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not needs_all
             options = {"hold_out": hold_out, "loss": loss, "copies": self._n_levels()}

@@ -163,10 +163,10 @@ class NoveltyDetector(OutlierMixin, KernelEstimator):
             n_threads = effective_n_jobs(self.n_jobs)
             # scores of the rows of a file are in a file
             scores = row_matrix(n, 1, np.float64, in_file=long)
-            most = kernel_diagonal(operator.kernel, operator.rows) / mu
+            diagonal = kernel_diagonal(operator.kernel, operator.rows)
             total, parts = 0.0, row_parts(n, 1)
             for at, squares in row_square_blocks(operator, P, n_threads):
-                scores[at] = _bounded(most[at], squares)[:, None]
+                scores[at] = _bounded(diagonal[at] / mu, squares)[:, None]
             for at in parts:
                 total += float(scores[at].sum())
             level = _FALSE_ALARMS if self.contamination == "auto" else float(self.contamination)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from .._utils.memory import limit_of
 from .._utils.ranges import check_range, check_squares, power_of_two
-from .._utils.statistics import average, means
+from .._utils.statistics import average, means, total
 from ..losses import Loss, Squared
 from ..sources import ArrayRows, Rows
 from ..sources.columns import Column
@@ -357,7 +357,7 @@ def _scaled(reading: Reading, data: FitData, standardised: bool) -> FitData:
     if held is not None:
         held = replace(held, rows=scaled(held.rows, mean, scale, dtype))
     if weight is not None:
-        weight = np.asarray(weight / weight.mean())
+        weight = weight / (total(weight) / len(weight))
     rows, given = scaled(data.rows, mean, scale, dtype), not follows_rows(reading.dtype)
     return replace(data, rows=rows, weight=weight, validation=held, mean=mean, scale=scale, dtype_given=given)
 

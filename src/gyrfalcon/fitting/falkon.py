@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._utils.checks import boolean, integer, not_negative
 from .._utils.compute import Compute
+from .._utils.statistics import total
 from ..centers import Given, as_centers
 from ..preconditioners import Coordinates, Krill, Preconditioner, Sampled
 from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, two_level_cg
@@ -380,8 +381,7 @@ def _are_uneven(weight: Array | None) -> bool:
     """Whether a few rows have most of the weight, so that the centers among them say little about K'WK."""
     if weight is None:
         return False
-    wide = weight.astype(np.float64)
-    return len(wide) * float(wide @ wide) > _UNEVEN * float(wide.sum()) ** 2
+    return len(weight) * total(weight, np.square) > _UNEVEN * total(weight) ** 2
 
 
 def _is_weak(iterate: Iterate) -> bool:

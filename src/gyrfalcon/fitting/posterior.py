@@ -15,6 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from .._utils.compute import Compute
+from .._utils.sampling import draw
 from .._utils.words import shown
 from ..kernels import Kernel
 from ..operators import KernelOperator, Operator
@@ -31,6 +32,7 @@ Array = NDArray[Any]
 BUFFERS = 6
 
 _FEWEST_OTHERS = 100
+_LISTED = 1 << 20  # rows up to which those that may be chosen are listed
 _MOST_MEANS = 10_000  # rows beyond which the mean of y is the same with and without one of them
 
 # Centers and rows of the regression of errors' logarithms. Intervals were narrower by 6% on kin40k, 11% on
@@ -107,7 +109,7 @@ def uncertainty_of_path(
     features = path.features()
     constant = None
     if data.offset is not None and len(targets) <= _MOST_MEANS:
-        ones = np.ones(len(targets)) if data.weight is None else data.weight
+        ones = np.ones(len(targets)) if data.weight is None else data.weight[:]
         constant = features.T @ operator.rmatmat(ones[:, None].astype(operator.dtype))[:, 0]
     missed = missed_by(path, operator.kernel, data.rows.astype(np.float64), data.weight)
     scores, excess = leave_one_out_scores(
@@ -175,7 +177,12 @@ def _judges(data: FitData, center_rows: Array | None) -> Array:
     A row that is a center has functions of its own even if it is left out. If nearly all rows are centers, the other
     rows are too few, and new rows are hardly different.
     """
-    others = np.ones(len(data.targets), dtype=bool)
+    n, known = len(data.targets), 0 if center_rows is None else len(center_rows)
+    if n > _LISTED and 2 * (MOST_SCORES + known) <= n:  # without a list of all rows
+        drawn = draw(n, MOST_SCORES + known, np.random.RandomState(0))
+        others = drawn if center_rows is None else np.setdiff1d(drawn, center_rows)
+        return np.sort(np.random.default_rng(0).choice(others, MOST_SCORES, replace=False))
+    others = np.ones(n, dtype=bool)
     if center_rows is not None:
         others[center_rows] = False
     rows = np.flatnonzero(others) if others.sum() >= _FEWEST_OTHERS else np.arange(len(others))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._utils.sampling import draw, draw_by_weight
+from .._utils.statistics import total
 from ..operators import make_operator
 from ..operators.keeping import Halving
 from ..solvers import RowSample
@@ -129,6 +130,5 @@ def draw_sample(space: Subspace, *, kept: bool, halved: bool) -> RowSample:
         halving=halving,
         device=space.compute.device,
     )
-    total = n if weight is None else float(weight.sum(dtype=np.float64))
-    own *= total / own.sum()
+    own *= (n if weight is None else total(weight)) / own.sum()
     return RowSample(few, space.targets[drawn], own.astype(operator.dtype))

@@ -21,7 +21,7 @@ from .._utils.words import a, shown
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import ArrayRows, Rows, TensorRows, as_rows, as_source, has_metric, is_dask, near, to_host
 from ..sources.blocks import stack
-from ..sources.columns import Column
+from ..sources.columns import Column, Vector
 from ..sources.dask import compute
 from ..sources.files import Dataset, is_lazy_table
 from ..sources.memory import REMEDY, check_columns
@@ -135,13 +135,14 @@ def classify(X: Any, y: Any = None, weight: Any = None, *, device: Any = None) -
         return FitInput(X, computed(y), computed(weight))
     source = as_source(X)
     y = y if isinstance(y, Column) else computed(y, source)
-    return FitInput(X if source is None else source, y, computed(weight, source), has_metric(X))
+    weight = weight if isinstance(weight, Vector) else computed(weight, source)
+    return FitInput(X if source is None else source, y, weight, has_metric(X))
 
 
 def labelled(X: Any, y: Any, sample_weight: Any = None, *, in_file: bool = False) -> tuple[Any, Any, Any]:
     """Return rows, y and weights; those of a `Dataset` are used if they are not given.
 
-    With `in_file`, a long target of a `Dataset` without weights is a `Column`, which stays in a file.
+    With `in_file`, a long target of a `Dataset` is a `Column`, which stays in a file, and so are its weights.
     """
     if is_lazy_table(y):
         raise TypeError(
@@ -153,6 +154,8 @@ def labelled(X: Any, y: Any, sample_weight: Any = None, *, in_file: bool = False
         return X, y, sample_weight
     if y is None and in_file and sample_weight is None:
         y = X.long_target()
+    if isinstance(y, Column) and sample_weight is None:
+        return X.X, y, X.long_weight()
     if y is None:
         y = X.y
         if y is None:

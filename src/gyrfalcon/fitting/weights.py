@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight
 
 from ..sources import Rows
+from ..sources.columns import Vector
 
 Array = NDArray[Any]
 
@@ -70,6 +71,12 @@ def count(sample_weight: Any, n: int) -> Counted:
     """Return which of n rows count, and how much; no weight may be negative, and not all may be zero."""
     if sample_weight is None:
         return Counted(n)
+    if isinstance(sample_weight, Vector):  # of positive numbers, which were checked
+        if len(sample_weight) != n:
+            raise ValueError(f"sample_weight has {len(sample_weight)} numbers, and X has {n} rows: they must be equal")
+        largest = sample_weight.max()
+        relative: Any = sample_weight / largest
+        return Counted(n, None, None if sample_weight.min() == largest else relative)
     of_each = np.broadcast_to(0.0, (n, 1))
     weight = _check_sample_weight(sample_weight, of_each, dtype=np.float64, ensure_non_negative=True)
     if not weight.max() > 0:

@@ -34,6 +34,7 @@ from .._utils.portable import beside, library
 from ..backends import BlockWeight, weighted
 from ..kernels import Kernel
 from ..sources import Rows
+from ..sources.columns import Vector
 from ..sources.row_matrix import RowMatrix
 from .interrupted import Sums
 from .squares import BlockSums
@@ -360,7 +361,7 @@ def check_weight(weight: Weight, n: int) -> Array | Callable[[slice, Array], Arr
             if len(array) != n:
                 raise ValueError(f"an array of the weight has shape {np.shape(array)}: it must have {n} rows")
         return weight
-    numbers = np.asarray(weight)
+    numbers: Any = weight if isinstance(weight, Vector) else np.asarray(weight)
     if numbers.shape != (n,):
         raise ValueError(f"weight has shape {numbers.shape}: it must have one number for each row, {n}")
     return numbers

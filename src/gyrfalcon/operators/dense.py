@@ -21,7 +21,7 @@ from .._utils.threads import effective_n_jobs, ordered_map, share, single_thread
 from ..backends import BlockWeight, Tiles, check_centers
 from ..kernels import Kernel, KernelFunction, as_kernel
 from ..sources import Rows, as_rows
-from ..sources.columns import Column
+from ..sources.columns import Column, Vector, WeightedColumn
 from ..sources.row_matrix import RowMatrix
 from .base import (
     Operator,
@@ -180,7 +180,7 @@ class KernelOperator(Operator):
         return like_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
-        if isinstance(U, Column):
+        if isinstance(U, Column | WeightedColumn):
             return self._product_with_column(U)
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
         total = self._sum(
@@ -191,7 +191,7 @@ class KernelOperator(Operator):
         )
         return like_given(total)
 
-    def _product_with_column(self, U: Column) -> Array:
+    def _product_with_column(self, U: Column | WeightedColumn) -> Array:
         """Compute K' U of numbers that are in a file."""
 
         def part(at: slice) -> Array:
@@ -207,7 +207,9 @@ class KernelOperator(Operator):
     def sandwich(self, V: ArrayLike, weight: Weight = None, *, KV: RowMatrix | None = None) -> Array:
         columns, like_given = as_columns(V, self.shape[1], self.dtype, "V")
         checked: BlockWeight = check_weight(weight, self.shape[0])
-        if checked is not None and not callable(checked):
+        if isinstance(checked, Vector):
+            checked = checked.astype(self.dtype)
+        elif checked is not None and not callable(checked):
             checked = np.ascontiguousarray(checked, dtype=self.dtype)
         if KV is not None:
             checked = recording(checked, check_image(KV, self.shape[0], columns.shape[1], self.dtype))

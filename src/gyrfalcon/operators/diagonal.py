@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.statistics import total
 from ..kernels import Kernel
 from ..sources import Rows
 
-__all__ = ["kernel_diagonal", "mean_diagonal"]
+__all__ = ["diagonal_sum", "kernel_diagonal", "mean_diagonal"]
 
 _ROWS = 16_384  # rows read at a time
 
@@ -40,7 +41,20 @@ def mean_diagonal(kernel: Kernel, rows: Rows) -> float:
     constant = kernel.constant_diag()
     if constant is not None:
         return float(_checked(kernel, np.array([constant]), 0, rows)[0])
-    return sum(float(part.sum()) for part in _parts(kernel, rows)) / rows.shape[0]
+    return diagonal_sum(kernel, rows) / rows.shape[0]
+
+
+def diagonal_sum(kernel: Kernel, rows: Rows, weight: NDArray[Any] | None = None) -> float:
+    """Return the sum of k(x, x) of a resolved kernel over the rows, times their weights, without an array of it."""
+    constant = kernel.constant_diag()
+    if constant is not None:
+        value = float(_checked(kernel, np.array([constant]), 0, rows)[0])
+        return value * (rows.shape[0] if weight is None else total(weight))
+    found, start = 0.0, 0
+    for part in _parts(kernel, rows):
+        found += float(part.sum() if weight is None else part @ weight[start : start + len(part)])
+        start += len(part)
+    return found
 
 
 def _parts(kernel: Kernel, rows: Rows) -> Iterator[NDArray[np.float64]]:

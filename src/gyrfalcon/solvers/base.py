@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .._utils.checks import Rule, array, boolean, integer, not_negative, number
 from ..operators import Operator, Shifted
 from ..preconditioners import Coordinates
+from ..sources.columns import Column, WeightedColumn
 
 Vectors = NDArray[np.float64]
 
@@ -154,7 +155,12 @@ class System:
 
     def rhs(self) -> Vectors:
         """Return the right-hand side."""
-        weighted = self.Y if self.weight is None else self.weight[:, None] * self.Y
+        Y: Any = self.Y
+        weighted: Any
+        if isinstance(Y, Column):
+            weighted = Y if self.weight is None else WeightedColumn(Y, self.weight)
+        else:
+            weighted = Y if self.weight is None else self.weight[:, None] * Y
         return self.B.apply_transpose(self.operator.rmatmat(weighted))
 
     def product(self, p: Vectors) -> Vectors:

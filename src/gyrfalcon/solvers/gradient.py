@@ -400,7 +400,7 @@ def _residual_beside_y(y: NDArray[Any], weight: NDArray[Any] | None, rows: slice
     """Return W (y - T), and W y in the columns that T has beyond those of y."""
     k = y.shape[1]
     U = y[rows] - T if T.shape[1] == k else np.hstack([y[rows] - T[:, :k], y[rows]])
-    return U if weight is None else weight[rows, None] * U
+    return U if weight is None else weight[rows][:, None] * U
 
 
 def _length(step: Step, largest: Callable[[], float]) -> float:

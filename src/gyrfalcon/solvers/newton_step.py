@@ -74,7 +74,7 @@ class Objective:
         k, dtype = y.shape[1], operator.dtype
         self.operator, self.y, self.loss = operator, y, loss
         self.whitening, self.A = B.whitening, B.A
-        self.weight = None if weight is None else weight.astype(dtype)[:, None]
+        self.weight = None if weight is None else weight.astype(dtype)
         self.offset = np.zeros(k, dtype) if offset is None else np.asarray(offset).astype(dtype)
         self.u = np.zeros((B.rank, k)) if start is None else self.whitening.invert(start.reshape(B.M, k))
         # vectors of the length of the rows are in files if y is
@@ -94,7 +94,7 @@ class Objective:
 
     def weighted(self, x: Array, at: slice) -> Array:
         """Multiply the rows `at` by their sample weights."""
-        return x if self.weight is None else self.weight[at] * x
+        return x if self.weight is None else self.weight[at][:, None] * x
 
     def _sum(self, of: Callable[[slice], Array]) -> Any:
         """Add up what a function returns for the parts of the rows."""
@@ -274,4 +274,4 @@ def _curvature(loss: Loss, T: Array, y: Array, f: Array) -> Array:
 
 
 def _weighted(function: Callable[..., Array], T: Array, weight: Array, *parts: Array) -> Array:
-    return weight * function(T, *parts)
+    return weight[:, None] * function(T, *parts)

@@ -28,7 +28,7 @@ from .._utils.checks import array
 from .._utils.registry import register
 from ..kernels import Kernel
 from ..operators import KernelOperator
-from ..operators.diagonal import kernel_diagonal
+from ..operators.diagonal import diagonal_sum
 from ..sources import Rows
 from .ridge_path import RidgePath
 
@@ -160,8 +160,7 @@ def missed_by(path: RidgePath, kernel: Kernel, rows: Rows, weight: NDArray[Any] 
     >>> bool(0 < missed[1] < missed[0] < 1)  # more centers miss less
     True
     """
-    diagonal = kernel_diagonal(kernel, rows)
-    total = float(diagonal.sum() if weight is None else diagonal @ weight)
+    total = diagonal_sum(kernel, rows, weight)
     # weights have mean 1, and the eigenvalues' sum is that of W |d(x)|^2, known but for rounding
     missed = total - float(path.eigenvalues.sum())
     rounding = len(path.eigenvalues) * float(np.finfo(np.float64).eps)

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 
 from .._utils.checks import numbers
-from .._utils.statistics import sums
+from .._utils.statistics import sums, total
 from ..operators import Operator
 from ..preconditioners import Whitening
 from .exact import weighted_gram
@@ -100,8 +100,8 @@ class RidgePath:
         self.eigenvalues, self.n = eigenvalues, len(y)
         self.n_counted, self._log_weight = self.n, 0.0
         if sample_weight is not None:
-            counted = sample_weight[sample_weight > 0]
-            self.n_counted, self._log_weight = len(counted), float(np.log(counted).sum())
+            self.n_counted = round(total(sample_weight, lambda part: part > 0))
+            self._log_weight = total(sample_weight, lambda part: np.log(part[part > 0]))
         self._trailing = y.shape[1:]
         self._Y = y.reshape(self.n, -1)
         self._weight, self._c = weight, c
@@ -200,7 +200,7 @@ class RidgePath:
         total = np.zeros((np.atleast_1d(penalties).shape[0], self._Y.shape[1]))
         for at, e in self._left_out(penalties):
             squares = np.square(e)
-            total += (squares if self._weight is None else self._weight[at, None, None] * squares).sum(axis=0).T
+            total += (squares if self._weight is None else self._weight[at][:, None, None] * squares).sum(axis=0).T
         return total / self.n
 
     def paired_standard_errors(self, penalties: ArrayLike, reference: int, unit: ArrayLike) -> Vectors:
@@ -221,7 +221,7 @@ class RidgePath:
         for at, e in self._left_out(penalties):
             losses = np.mean(np.square(e) / np.reshape(unit, (-1, 1)), axis=1)
             beyond = losses - losses[:, [reference]]
-            beyond = beyond if self._weight is None else self._weight[at, None] * beyond
+            beyond = beyond if self._weight is None else self._weight[at][:, None] * beyond
             total += beyond.sum(axis=0)
             squares += np.square(beyond).sum(axis=0)
         found: Vectors = np.sqrt(np.maximum(squares - np.square(total) / self.n, 0.0)) / self.n
@@ -231,7 +231,7 @@ class RidgePath:
         """Return W^(1/2) e, where e_i is row i's residual of the fit without it, in the shape of y; one pass."""
         out = np.empty_like(self._Y)
         for at, e in self._left_out(penalty):
-            out[at] = e[:, :, 0] if self._weight is None else np.sqrt(self._weight[at, None]) * e[:, :, 0]
+            out[at] = e[:, :, 0] if self._weight is None else np.sqrt(self._weight[at])[:, None] * e[:, :, 0]
         return out.reshape(self.n, *self._trailing)
 
     def _left_out(self, penalties: ArrayLike) -> Blocks:
@@ -245,7 +245,7 @@ class RidgePath:
             r = self._Y[at][:, :, None] - (D @ weights).reshape(len(D), k, P)
             h = np.square(D) @ shrinkage
             if self._weight is not None:
-                h *= self._weight[at, None]
+                h *= self._weight[at][:, None]
             left = (1 - h)[:, None, :]
             # A row of weight 0 is left out anyway, and its h is 0.
             yield at, np.divide(r, left, out=np.full_like(r, np.inf), where=left > 1e-12)
@@ -291,7 +291,7 @@ def nystrom_path(
         raise ValueError(f"the operator has shape {operator.shape}, but the whitening was made for {made_for}")
     root_n = np.sqrt(n)
     Y = y.astype(np.float64, copy=False).reshape(n, -1)
-    weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+    weight = None if weight is None else weight.astype(np.float64, copy=False)
 
     G, rhs = feature_sums(operator, whitening, Y, weight)
     s, V = _eigensystem(G, whitening)

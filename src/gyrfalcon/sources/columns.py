@@ -134,10 +134,80 @@ class Column:
         return read_rows(self._file, start, stop, self._width, self._stored)
 
 
-def stored_column(rows: Rows) -> Column | None:
+class Vector:
+    """Numbers of the n rows in a file, such as weights, divided by some numbers one after the other.
+
+    It has the methods of an array of shape (n,) that fits use: slices and selections of rows are arrays.
+
+    Parameters
+    ----------
+    column : Column
+        The numbers in the file, its only column.
+    divisors : tuple of float
+        Positive numbers.
+    dtype : dtype
+        Precision to which quotients, computed in float64, are rounded.
+    """
+
+    ndim = 1
+
+    def __init__(self, column: Column, divisors: tuple[float, ...] = (), dtype: DTypeLike = np.float64) -> None:
+        assert column.shape[1] == 1
+        self.column, self.divisors, self.dtype = column, divisors, np.dtype(dtype)
+        self.shape = column.shape[:1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: slice | Indices) -> Array:
+        return self._divided(self.column[at][:, 0])
+
+    def __truediv__(self, divisor: float) -> Vector:
+        return Vector(self.column, (*self.divisors, divisor), self.dtype)
+
+    def parts(self) -> Iterator[Array]:
+        """Iterate over all numbers, some at a time."""
+        return (self._divided(part[:, 0]) for part in self.column.parts())
+
+    def astype(self, dtype: DTypeLike, copy: bool = False) -> Vector:
+        """Return the same numbers, rounded to another precision."""
+        return Vector(self.column, self.divisors, dtype)
+
+    def min(self) -> float:
+        """Return the smallest number."""
+        return float(self._divided(np.atleast_1d(self.column.min()))[0])
+
+    def max(self) -> float:
+        """Return the largest number."""
+        return float(self._divided(np.atleast_1d(self.column.max()))[0])
+
+    def _divided(self, numbers: Array) -> Array:
+        wide = numbers.astype(np.float64)
+        for divisor in self.divisors:
+            wide /= divisor
+        return wide.astype(self.dtype, copy=False)
+
+
+class WeightedColumn:
+    """The rows of a column times their weights, which K' is multiplied with."""
+
+    def __init__(self, column: Column, weight: Array | Vector) -> None:
+        self._column, self._weight = column, weight
+        self.shape = column.shape
+
+    def __getitem__(self, at: slice) -> Array:
+        weight: Array = self._weight[at]
+        return weight[:, None] * self._column[at]
+
+    def parts(self) -> Iterator[Array]:
+        """Iterate over all rows, some at a time."""
+        return (self[start : start + _COPIED_ROWS] for start in range(0, self.shape[0], _COPIED_ROWS))
+
+
+def stored_column(rows: Rows, name: str = "y") -> Column | None:
     """Copy rows of few features into a temporary file without a name; return None if the disk has no room for it.
 
-    Raises ValueError for the first number that is not finite.
+    Raises ValueError for the first number that is not finite; `name` is that of the argument in the message.
     """
     (n, k), dtype = rows.shape, np.dtype(rows.dtype)
     file = temporary_file(n * k * dtype.itemsize)
@@ -149,7 +219,7 @@ def stored_column(rows: Rows) -> Column | None:
         low, high = block.min(axis=0), block.max(axis=0)
         if not np.isfinite(np.stack([low, high])).all():
             row = start + int(np.argwhere(~np.isfinite(block))[0, 0])
-            raise ValueError(f"Input y contains NaN or infinity, first in row {row} of {rows.origin(row)}")
+            raise ValueError(f"Input {name} contains NaN or infinity, first in row {row} of {rows.origin(row)}")
         np.minimum(extremes[0], low, out=extremes[0])
         np.maximum(extremes[1], high, out=extremes[1])
         start += len(block)

@@ -12,7 +12,7 @@ from .._utils.memory import format_bytes
 from .._utils.words import plural, shown
 from . import columns
 from .base import HeldTable, Rows
-from .columns import Column, Labels, stored_column, stored_labels
+from .columns import Column, Labels, Vector, stored_column, stored_labels
 from .csv_files import CsvFormat
 from .folders import folder_columns
 from .limits import require_in_proportion
@@ -57,9 +57,10 @@ class Dataset:
         # not functools.cached_property: before Python 3.12 it has a lock, which a fork may leave locked
         self._kept: dict[str, Array | None] = {}
         self._long: Column | None = None
+        self._long_weight: Vector | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_long": None}  # a copy makes a temporary file of its own
+        return {**vars(self), "_long": None, "_long_weight": None}  # a copy makes temporary files of its own
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -84,15 +85,34 @@ class Dataset:
     def long_target(self) -> Column | None:
         """Return the target as numbers in a temporary file, which exists as long as the data that are opened.
 
-        None if there are few rows, or weights, if the target was read into memory before or is not numbers, or if the
-        disk has no room.
+        None if there are few rows, if the target was read into memory before or is not numbers, if there are weights
+        that `long_weight` does not return, or if the disk has no room.
         """
-        if self.n_rows < columns.LONG or self._target is None or self._weight is not None or "y" in self._kept:
+        if self.n_rows < columns.LONG or self._target is None or "y" in self._kept:
+            return None
+        if self._weight is not None and self.long_weight() is None:
             return None
         if self._long is None:
-            rows = self._numbers()
+            rows = self._numbers(self._target)
             self._long = None if rows is None else stored_column(rows)
         return self._long
+
+    def long_weight(self) -> Vector | None:
+        """Return the weights as numbers in a temporary file, as `long_target` does.
+
+        None also if there are none, or if they are not all positive: a fit leaves out rows of weight 0, and which these
+        are would take an array.
+        """
+        if self.n_rows < columns.LONG or self._weight is None or "weight" in self._kept:
+            return None
+        if self._long_weight is None:
+            rows = self._numbers(self._weight)
+            column = None if rows is None else stored_column(rows, "sample_weight")
+            if column is None or column.shape[1] != 1 or not column.min() > 0:
+                _ = self.weight  # is read into memory once, and no other time into a file
+                return None
+            self._long_weight = Vector(column)
+        return self._long_weight
 
     def long_labels(self) -> Labels | None:
         """Return a target of integers or booleans with its classes, as `long_target` does; None for others."""
@@ -104,8 +124,8 @@ class Dataset:
             return None
         return stored_labels(column, dtype)
 
-    def _numbers(self) -> Rows | None:
-        return self._files.numbers(self._target if isinstance(self._target, list) else [self._target])
+    def _numbers(self, names: Any) -> Rows | None:
+        return self._files.numbers(names if isinstance(names, list) else [names])
 
     @property
     def has_several_targets(self) -> bool:
@@ -276,7 +296,7 @@ class _Part(Dataset):
         super().__init__(whole._files, X, whole.files, whole._target, whole._weight, whole.file_bytes)
         self._whole, self._chosen = whole, chosen
 
-    def _numbers(self) -> None:
+    def _numbers(self, names: Any) -> None:
         return None
 
     def _read_target(self) -> Array | None:

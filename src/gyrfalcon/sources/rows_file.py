@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 from .._utils.memory import format_bytes
 from .base import Rows
 from .blocks import Indices
-from .scratch import take_rows, temporary_file
+from .row_matrix import FileMatrix
+from .scratch import temporary_file
 
 Array = NDArray[Any]
 
@@ -54,47 +54,25 @@ class RowsFile(Rows):
                 f"the disk of temporary files has no room for {format_bytes(size)}: set TMPDIR to a folder that has"
             )
         file.truncate(size)
-        self._file = file
+        self._matrix = FileMatrix(file, shape, self.dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, at: slice | Indices) -> Array:
-        return self._read(*self._ends(at)) if isinstance(at, slice) else self.take(at)
+        return self._matrix[at]
 
     def __setitem__(self, at: slice, block: Array) -> None:
-        start, stop = self._ends(at)
-        block = np.ascontiguousarray(block, dtype=self.dtype)
-        assert block.shape == (stop - start, self.shape[1])
-        left, place = block.data.cast("B"), start * self._row_bytes
-        while len(left):
-            count = os.pwrite(self._file.fileno(), left, place)
-            left, place = left[count:], place + count
+        start, stop, _ = at.indices(len(self))
+        assert block.shape == (max(start, stop) - start, self.shape[1])
+        self._matrix[at] = block
 
     def blocks(self, size: int) -> Iterator[Array]:
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def take(self, indices: Indices) -> Array:
-        return take_rows(self._read, indices, self.shape[1], self.dtype)
+        return self._matrix[indices]
 
     def mapped(self) -> Array:
         """Return the rows as an array that is read from the file where it is used."""
-        return np.asarray(np.memmap(self._file, dtype=self.dtype, mode="r", shape=self.shape))
-
-    @property
-    def _row_bytes(self) -> int:
-        return self.shape[1] * self.dtype.itemsize
-
-    def _ends(self, at: slice) -> tuple[int, int]:
-        start, stop, _ = at.indices(len(self))
-        return start, max(start, stop)
-
-    def _read(self, start: int, stop: int) -> Array:
-        out = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
-        left, place = out.data.cast("B"), start * self._row_bytes
-        while len(left):  # several threads read at the same time, so that the position of the file is not used
-            count = os.preadv(self._file.fileno(), [left], place)
-            if not count:
-                raise EOFError("the temporary file of the rows ends before its last row")
-            left, place = left[count:], place + count
-        return out
+        return self._matrix.mapped()

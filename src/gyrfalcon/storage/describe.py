@@ -20,7 +20,7 @@ import scipy.sparse
 
 from .._utils.words import a
 from ..sources import RowsLike, as_rows
-from ..sources.columns import Column
+from ..sources.columns import Column, Vector
 from .values import Encoder
 
 # Packages whose classes change only with their versions, which are compared.
@@ -135,7 +135,7 @@ def _data(value: Any) -> str | None:
         return "None"  # its draws are kept in the checkpoint, as those of the generator that None stands for
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f"{value.dtype} {value.shape} {digest(value)}"
-    if isinstance(value, Column):  # the same as of an array in memory
+    if isinstance(value, Column | Vector):  # the same as of an array in memory
         return f"{value.dtype} {value.shape} {_digest(value.parts())}"
     if scipy.sparse.issparse(value):
         csr = value.tocsr()
