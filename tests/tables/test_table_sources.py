@@ -14,6 +14,9 @@ from short_search import Brief
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor, FalkonRegressor, TableEncoder
 from gyrfalcon.cli.main import main
+from gyrfalcon.sources import scratch
+from gyrfalcon.sources.tables import TableFiles
+from gyrfalcon.tables import encoded_tables, inputs
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -292,3 +295,108 @@ def test_the_command_line_reads_what_python_reads(tmp_path, monkeypatch):
     assert_array_equal(np.load("p.npy"), model.predict(gyrfalcon.open("rows", target="y")))
     assert gyrfalcon.write_predictions(model, gyrfalcon.open("rows", target="y"), "q.npy") == N
     assert_array_equal(np.load("q.npy"), np.load("p.npy"))
+
+
+# ---- tables that stay in their files ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Let encoders learn from 90 rows; the function lets any table be too large for memory."""
+    for module in (encoded_tables, inputs):
+        monkeypatch.setattr(module, "ENCODED_ROWS", 90)
+    return lambda: monkeypatch.setattr(inputs, "_CELL_BYTES", 1 << 60)
+
+
+@pytest.fixture(params=["Parquet", "Arrow"])
+def in_files(request, tmp_path):
+    for number, part in enumerate((frame()[:100], frame()[100:])):
+        if request.param == "Arrow":
+            feather.write_feather(pa.Table.from_pandas(part, preserve_index=False), tmp_path / f"{number}.feather")
+        else:
+            part.to_parquet(tmp_path / f"{number}.parquet", index=False, row_group_size=30)
+    return lambda **options: gyrfalcon.open(tmp_path, **{"features": FEATURES} | options)
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """The number of tables that were read as a whole."""
+    made, read = [], TableFiles.table
+    monkeypatch.setattr(TableFiles, "table", lambda self, *a: made.append(1) or read(self, *a))
+    return made
+
+
+def test_some_rows_of_a_table_in_files(in_files, whole):
+    rows, indices = in_files().X, np.array([159, 3, 3, 99, 100, 40])
+    expected = frame()[FEATURES].iloc[indices].reset_index(drop=True).drop(columns=["kind", "empty"])
+    found = rows.table(indices).to_pandas()
+    pd.testing.assert_frame_equal(found.drop(columns=["kind", "empty"]), expected, check_dtype=False)
+    assert found["kind"].astype(str).tolist() == frame()["kind"].iloc[indices].astype(str).tolist()
+    part = rows.subset(np.arange(0, 160, 3))
+    tables = list(part.tables_from(20, 20))
+    assert [len(table) for table in tables] == [20, 14]
+    assert pa.concat_tables(tables).column("x").to_pylist() == part.table().column("x").to_pylist()[20:]
+    assert not whole
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_table_that_stays_in_files_is_learnt_as_one_in_memory(in_files, large, whole, weighted):
+    options = {"weight": "w"} if weighted else {}
+    model = AutoRegressor(callbacks=Brief(2), random_state=0)
+    data = in_files(target="y", **options)
+    expected = model.fit(data).predict(frame()[FEATURES])
+    assert whole
+    whole.clear()
+    large()
+    model.fit(data)
+    assert not whole
+    assert_array_equal(model.predict(frame()[FEATURES]), expected)
+    assert_array_equal(model.predict(data), expected)
+    assert not whole
+    in_memory = model.score(frame()[FEATURES], frame()["y"], frame()["w"] if weighted else None)
+    assert model.score(data) == pytest.approx(in_memory, rel=1e-12)
+    assert list(model.feature_names_in_) == FEATURES
+
+
+def test_rows_of_weight_0_and_parts_stay_in_files(in_files, large, whole):
+    table, weight = frame()[FEATURES], (np.arange(N) % 5 > 0) * 1.0
+    large()
+    train, _ = in_files(target="label").split(random_state=0)
+    model = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0).fit(train)
+    other = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0)
+    other.fit(table.iloc[train._chosen], frame()["label"].iloc[train._chosen])
+    assert_array_equal(model.predict_proba(table), other.predict_proba(table))
+    data = in_files(target="label")
+    model.fit(data.X, data.y, weight)
+    assert not whole
+    other.fit(table[weight > 0], frame()["label"][weight > 0])
+    assert_array_equal(model.predict_proba(table), other.predict_proba(table))
+
+
+def test_without_room_on_the_disk_rows_are_encoded_in_every_pass(in_files, large, monkeypatch):
+    large()
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
+    expected = model.fit(in_files(target="y")).predict(frame()[FEATURES])
+    monkeypatch.setattr(scratch, "temporary_file", lambda *a: None)
+    assert_array_equal(model.fit(in_files(target="y")).predict(frame()[FEATURES]), expected)
+
+
+def test_a_checkpoint_of_a_table_that_stays_in_files(in_files, large, tmp_path_factory):
+    large()
+    folder = tmp_path_factory.mktemp("state")
+    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0, checkpoint=folder)
+    expected = model.fit(in_files(target="y")).predict(frame()[FEATURES])
+    records = model.candidates_
+    assert_array_equal(model.fit(in_files(target="y")).predict(frame()[FEATURES]), expected)
+    assert model.candidates_ == records  # nothing was computed again
+
+
+def test_small_tables_and_text_files_are_read_into_memory(in_files, large, tmp_path_factory):
+    assert not inputs.stays_in_files(in_files())
+    large()
+    assert inputs.stays_in_files(in_files())
+    assert not inputs.stays_in_files(in_files(features=["x", "count"]))  # numbers are read block by block anyway
+    text = tmp_path_factory.mktemp("text") / "t.csv"
+    frame().to_csv(text, index=False)
+    assert not inputs.stays_in_files(gyrfalcon.open(text, features=FEATURES))
+    assert not inputs.stays_in_files(in_files().take(np.arange(150)))

@@ -19,6 +19,7 @@ from .scaling import Moments
 _HASHED_ROWS = 8_192  # rows of a block that is hashed
 _MOMENTS_ROWS = 16_384  # rows of a block whose moments are computed
 _TABLE_ROWS = 65_536  # rows of a block that is read into memory
+_TABLE_PART = 1 << 20  # rows of a table that are chosen at once: the groups at both ends are read twice
 
 
 class Rows(ABC):
@@ -50,6 +51,8 @@ class Rows(ABC):
         may be rounded differently in blocks of another size.
     checked : bool
         Whether the source itself raises RowsChangedError where a reading differs from the first one.
+    tables_in_blocks : bool
+        Whether `tables_from` and `table` of some rows hold only these in memory, and not the whole table.
     remedy : str
         What to do if two readings differ: a sentence for error messages.
 
@@ -77,6 +80,7 @@ class Rows(ABC):
     in_memory: bool = False
     exact: bool = False
     checked: bool = False
+    tables_in_blocks: bool = False
     remedy: str = (
         "Write the source so that `blocks` and `take` give the same rows each time, which "
         "gyrfalcon.testing.check_rows tests"
@@ -239,6 +243,7 @@ class SubsetRows(DerivedRows):
         super().__init__(rows)
         self.indices = indices
         self.shape = (len(indices), rows.shape[1])
+        self.tables_in_blocks = rows.tables_in_blocks
 
     def blocks(self, size: int) -> Iterator[Block]:
         return reblock(self._chosen(size), size)
@@ -261,6 +266,15 @@ class SubsetRows(DerivedRows):
     def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
         return self.rows.table(self.indices if indices is None else self.indices[indices], as_text)
 
+    def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
+        if not self.tables_in_blocks:
+            yield from super().tables_from(size, start, as_text)
+            return
+        step = size * -(-_TABLE_PART // size)
+        for first in range(start, self.shape[0], step):
+            part = self.rows.table(self.indices[first : first + step], as_text)
+            yield from (part[at : at + size] for at in range(0, len(part), size))
+
     def with_gaps(self) -> Rows:
         return SubsetRows(self.rows.with_gaps(), self.indices)
 
@@ -278,6 +292,7 @@ class HeldTable(SubsetRows):
     def __init__(self, rows: Rows, indices: Indices) -> None:
         super().__init__(rows, indices)
         self._table = rows.table(indices)
+        self.tables_in_blocks = False
 
     def blocks(self, size: int) -> Iterator[Block]:
         n = self.shape[0]

@@ -322,7 +322,8 @@ def open(
     """Open files as rows that estimators read block by block, never holding all of them in memory.
 
     Columns of text, categories and dates, and gaps, are taken by AutoRegressor, AutoClassifier and TableEncoder, which
-    read such files into memory; the other estimators refuse them when they read the rows.
+    read such files into memory, unless they are Parquet or Arrow files that are too large for that; the other
+    estimators refuse them when they read the rows.
 
     Parameters
     ----------

@@ -67,6 +67,7 @@ class LazyRows(TableRows):
     def __init__(self, rows: TableRows, remedy: str) -> None:
         super().__init__(rows.files, rows.columns, rows.dtype, rows.obstacle)
         self.remedy = remedy
+        self.tables_in_blocks = False  # a query has no groups of rows
 
     def __repr__(self) -> str:
         n, d = self.shape

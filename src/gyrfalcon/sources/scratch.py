@@ -153,6 +153,11 @@ class ScratchRows(DerivedRows):
         finally:
             self._filling.release()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rows are in the file."""
+        return self._stored is not None
+
     def _give_up(self) -> None:
         """Free what was written; rows are read from their source again."""
         if self._file is not None:

@@ -325,12 +325,22 @@ class StoredRows(Rows):
 
     def take(self, indices: Indices) -> Array:
         """Return the rows at `indices`, in that order; only the groups of rows that hold them are read, each once."""
-        indices = np.asarray(indices, dtype=np.intp)
-        n, d = self.shape
+        out = np.empty((len(indices), self.shape[1]), dtype=self.dtype)
+        for places, raw, at in self._chosen(indices, lambda reader, groups: reader.read(self.columns, groups)):
+            rows = np.empty((len(at), self.shape[1]), dtype=self.dtype)
+            with np.errstate(over="ignore"):
+                raw.copy_to(rows, at)
+            out[places] = rows
+        return out
+
+    def _chosen(
+        self, indices: Indices, read: Callable[[Any, Indices], Iterator[tuple[int, Any]]]
+    ) -> Iterator[tuple[Indices, Any, Indices]]:
+        """Read the groups that hold rows; yield places among `indices`, rows that were read, and which of these."""
+        indices, n = np.asarray(indices, dtype=np.intp), self.shape[0]
         if len(indices) and not (-n <= indices.min() and indices.max() < n):
             raise IndexError(f"row {indices[np.argmax(np.abs(indices))]} was requested, and there are {n} rows")
         indices = np.where(indices < 0, indices + n, indices)
-        out = np.empty((len(indices), d), dtype=self.dtype)
         order = np.argsort(indices, kind="stable")
         ordered = indices[order]
         edges = np.searchsorted(ordered, self._starts)
@@ -339,14 +349,10 @@ class StoredRows(Rows):
                 continue
             wanted, places = ordered[first:last] - offset, order[first:last]
             groups = np.unique(np.searchsorted(reader.starts, wanted, side="right") - 1)
-            for start, raw in reader.read_checked(self.columns, groups):
+            for start, raw in reader.checked(read(reader, groups), None):
                 low, high = np.searchsorted(wanted, (start, start + len(raw)))
                 if low < high:
-                    rows = np.empty((high - low, d), dtype=self.dtype)
-                    with np.errstate(over="ignore"):
-                        raw.copy_to(rows, wanted[low:high] - start)
-                    out[places[low:high]] = rows
-        return out
+                    yield places[low:high], raw, wanted[low:high] - start
 
     def fingerprint(self) -> str:
         """Describe the files' names, sizes and modification times, the columns, and the type that they are read as."""

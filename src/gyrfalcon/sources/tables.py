@@ -261,6 +261,7 @@ class TableRows(StoredRows):
     def __init__(self, files: TableFiles, names: list[str], dtype: np.dtype[Any], obstacle: str | None) -> None:
         super().__init__(files.readers, names, len(names), dtype, names)
         self.files, self.obstacle = files, obstacle
+        self.tables_in_blocks = not self.slow_to_read  # the types of text are told by all rows
 
     def __repr__(self) -> str:
         return super().__repr__() if self.obstacle is None else super().__repr__().replace(f" in {self.dtype}", "")
@@ -269,21 +270,30 @@ class TableRows(StoredRows):
         return self.obstacle is None and not self.files.is_guessed(self.columns, as_text)
 
     def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
+        if indices is not None and len(indices) and self.tables_in_blocks:
+            return self._some(indices, as_text)
         table = self.files.table(self.columns, as_text)
         return table if indices is None else table.take(indices)
 
+    def _some(self, indices: Indices, as_text: Collection[str]) -> Any:
+        """Read only the groups of rows that hold some rows."""
+        schema, parts, found = self._schema(as_text), [], []
+        for places, batch, at in self._chosen(indices, lambda reader, groups: reader.batches(self.columns, groups)):
+            parts.append(_typed(batch, schema).take(arrow().array(at)))
+            found.append(places)
+        whole = arrow().Table.from_batches(parts, schema).unify_dictionaries()
+        return whole.take(arrow().array(np.argsort(np.concatenate(found), kind="stable")))
+
     def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
-        if self.slow_to_read:  # text, whose types all rows tell
+        if not self.tables_in_blocks:
             return super().tables_from(size, start, as_text)
         return prefetch(self._tables(size, start, as_text), AHEAD)
 
     def _tables(self, size: int, start: int, as_text: Collection[str]) -> Generator[Any, None, None]:
-        types = {name: self.files.table_type(name, as_text) for name in self.columns}
-        schema = arrow().schema(types)
+        schema = self._schema(as_text)
         waiting, count = [], 0
         for _, done, batch in self._pieces(start, lambda reader, groups: reader.batches(self.columns, groups)):
-            columns = [plain(batch.column(name)).cast(type_) for name, type_ in types.items()]
-            waiting.append(arrow().RecordBatch.from_arrays(columns, schema=schema).slice(done))
+            waiting.append(_typed(batch, schema).slice(done))
             count += len(waiting[-1])
             while count >= size:
                 whole = arrow().Table.from_batches(waiting)
@@ -291,6 +301,9 @@ class TableRows(StoredRows):
                 waiting, count = whole.slice(size).to_batches(), count - size
         if count:
             yield arrow().Table.from_batches(waiting)
+
+    def _schema(self, as_text: Collection[str]) -> Any:
+        return arrow().schema({name: self.files.table_type(name, as_text) for name in self.columns})
 
     def with_gaps(self) -> Self:
         other = copy.copy(self)
@@ -308,6 +321,12 @@ class TableRows(StoredRows):
     def _require_numbers(self) -> None:
         if self.obstacle is not None:
             raise ContentsError(self.obstacle)
+
+
+def _typed(batch: Any, schema: Any) -> Any:
+    """Return the columns of a batch with the types of a table."""
+    columns = [plain(batch.column(field.name)).cast(field.type) for field in schema]
+    return arrow().RecordBatch.from_arrays(columns, schema=schema)
 
 
 class WholeColumns:

@@ -25,7 +25,7 @@ from ..fitting.attributes import check_attributes
 from ..fitting.explained import ExpansionPart, Explained
 from ..fitting.folds import check_cv, folds_among
 from ..fitting.parameters import check_parameters
-from ..fitting.rows import for_score, labelled
+from ..fitting.rows import computed, for_score, labelled
 from ..fitting.weights import Counted
 from ..sources import as_table
 from ..sources.scratch import Scratch
@@ -34,7 +34,7 @@ from .budget import EXACT_ROWS, Budget, least_seconds, searched_rows
 from .encoder import TableEncoder
 from .families import check_families
 from .finding import REFINE_SHARE
-from .inputs import Inputs, apply_mixing, as_inputs, text_columns
+from .inputs import Inputs, apply_mixing, as_inputs, stays_in_files, text_columns
 from .learning import LearningInterrupted, Learnt, learn
 from .mixing import Mixing
 from .mixtures import stack_tables
@@ -122,7 +122,8 @@ AUTO: Mapping[str, Entry] = {
         "table, array, source or Dask collection of shape (n, n_features)",
         """``gyrfalcon.open(path, target=...)`` also provides the target and weights. A source or a Dask collection
         whose columns are all numbers is read block by block: samples for the search, and all rows for the final fit. If
-        there are columns of text, categories or dates, it is read into memory as a table.""",
+        there are columns of text, categories or dates, it is read into memory as a table, unless it is Parquet or
+        Arrow files of more than 100,000 rows that would take more than a quarter of `memory_budget`.""",
     ),
     "auto.groups": Entry(
         "array of shape (n,), optional", "The group of each row. The rows of a group are held out together."
@@ -202,7 +203,7 @@ class AutoEstimator(Estimator):
         cv, groups = folds_among(self.cv, counted), groups_among(groups, counted)
         refuse_slow_classes(total, problem.n_outputs, seconds)
         with search_journal(self.checkpoint) as journal, closing(Scratch()) as scratch:
-            inputs = as_inputs(X, scratch, counted)
+            inputs = as_inputs(X, scratch, counted, memory_budget=self.memory_budget)
             held = None if X_val is None else as_inputs(X_val, scratch)
             if journal is not None:
                 journal.check(self._identity(inputs, held, problem, weight, groups), max_iter=0)
@@ -362,6 +363,8 @@ class AutoEstimator(Estimator):
         """Return what `score` is given in memory, or as rows that are read in blocks."""
         check_is_fitted(self)
         X, y, sample_weight = labelled(X, y, sample_weight)
+        if stays_in_files(X):  # predictions are made of it block by block
+            return X, computed(y), computed(sample_weight)
         return for_score(as_table(X, text_columns(self.encoders_[0])), y, sample_weight)
 
     @property

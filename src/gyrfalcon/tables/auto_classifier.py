@@ -26,6 +26,7 @@ from ..sources import as_table
 from ..storage.checkpoints import Checkpoint
 from ._auto import AutoEstimator, described
 from .blending import best_temperature
+from .inputs import as_table_or_files
 from .learning import Learnt
 from .problems import CLASSIFIERS, Classification, class_values
 from .scoring import metric_of
@@ -166,7 +167,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
-        X, X_val = as_table(X), as_table(X_val)
+        X, X_val = as_table_or_files(X, self.memory_budget), as_table(X_val)
         counted = count(computed(sample_weight), int(_num_samples(X)))
         labels, classes, codes = classification_targets(X, y, X_val, y_val, counted, type(self).__name__)
         weight = with_class_weight(self.class_weight, row_weights(counted, len(labels)), classes, codes)

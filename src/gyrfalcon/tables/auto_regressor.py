@@ -27,7 +27,7 @@ from ..storage.checkpoints import Checkpoint
 from ._auto import AutoEstimator, described
 from .encoder import TableEncoder
 from .forms import NumberForm
-from .inputs import as_inputs, text_columns
+from .inputs import as_inputs, as_table_or_files, text_columns
 from .learning import Learnt
 from .problems import REGRESSORS, Regression
 from .reach import Reach, reach_rows
@@ -183,7 +183,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
         """
         X, y, sample_weight = labelled(X, y, sample_weight)
         X_val, y_val, _ = labelled(X_val, y_val)
-        X, X_val = as_table(X), as_table(X_val)
+        X, X_val = as_table_or_files(X, self.memory_budget), as_table(X_val)
         counted = count(computed(sample_weight), int(_num_samples(X)))
         targets, form = regression_targets(X, y, X_val, y_val, counted, type(self).__name__)
         problem = Regression.of(targets, form, metric_of(self.scoring, self))
