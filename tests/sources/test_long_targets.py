@@ -473,6 +473,17 @@ def test_classifiers_with_weights_hold_none_of_them(tmp_path, long, few, loss):
     assert_same_weighted_fit(make, weighted(tmp_path, labels), labels)
 
 
+@pytest.mark.devices
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
+@pytest.mark.parametrize("preconditioner", ["falkon", "auto"])
+def test_devices_read_weights_from_their_file_too(tmp_path, long, few, loss, preconditioner):
+    pytest.importorskip("torch")
+    make, target = (FalkonClassifier, (Y > 5).astype(np.int64)) if loss == "logistic" else (FalkonRegressor, Y)
+    settings = {"n_centers": 60, "max_iter": 4, "penalty": 1e-5, "random_state": 0, "loss": loss, "device": "cpu"}
+    settings["preconditioner"] = preconditioner
+    assert_same_weighted_fit(lambda: make(**settings), weighted(tmp_path, target), target)
+
+
 def test_scores_with_weights_hold_none_of_them(tmp_path, long, monkeypatch):
     monkeypatch.setattr(scores, "_ROWS", 700)
     data, model = weighted(tmp_path, Y), FalkonRegressor(n_centers=30, penalty=1e-4, random_state=0).fit(X, Y)

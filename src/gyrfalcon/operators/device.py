@@ -7,7 +7,6 @@ brought back once a pass and added in the order of the list.
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -33,7 +32,7 @@ from ..backends import BlockWeight, check_weighted, triton_tiles, weighted
 from ..backends.torch_tiles import prepare, sparse_columns
 from ..kernels import Kernel, KernelFunction
 from ..sources import Rows, TensorRows, as_rows, near
-from ..sources.columns import Column
+from ..sources.columns import Column, WeightedColumn
 from ..sources.row_matrix import RowMatrix
 from ._dealing import Dealing, Launch, Pass
 from ._lanes import Lane, Tensor
@@ -191,12 +190,12 @@ class DeviceOperator(Dealing):
         return like_given(out)
 
     def rmatmat(self, U: ArrayLike) -> Array:
-        if isinstance(U, Column):  # numbers that are in a file
+        if isinstance(U, Column | WeightedColumn):  # numbers that are in a file
             return self._product_with(U)
         columns, like_given = as_columns(U, self.shape[0], self.dtype, "U")
         return like_given(self._product_with(columns))
 
-    def _product_with(self, U: Array | Column) -> Array:
+    def _product_with(self, U: Array | Column | WeightedColumn) -> Array:
         def launch(lane: Lane, at: slice, X: Tensor) -> None:
             lane.add(lane.tile(X), lane.upload(np.ascontiguousarray(U[at], dtype=self.dtype)))
 
@@ -208,7 +207,7 @@ class DeviceOperator(Dealing):
         checked: BlockWeight = check_weight(weight, n)
         image = None if KV is None else check_image(KV, n, k, self.dtype)
         if checked is not None and not callable(checked):
-            checked = Rowwise(operator.mul, checked[:, None], portable=True)
+            checked = Rowwise(_times, checked, portable=True)
         if checked is None or (isinstance(checked, Rowwise) and checked.portable):
             return like_given(self._sum(self._on_device(checked, image), columns, k, ahead=True))
         launch = self._through_host(checked if image is None else recording(checked, image))
@@ -324,3 +323,8 @@ class DeviceOperator(Dealing):
         check_product(total, self.kernel, self.dtype)
         self.passes += 1
         return total
+
+
+def _times(T: Any, weight: Any) -> Any:
+    """Multiply rows by their weights, as arrays or tensors."""
+    return T * weight[:, None]
