@@ -11,17 +11,17 @@ from pathlib import Path
 SECTIONS = {
     "tables": (
         "Tables and first models",
-        "Regression, classification, and tables as people have them.",
+        "Regression, classification, and tables with categories, dates and missing values.",
         ("tables", "regression", "classification", "svm", "grid_search"),
     ),
     "uncertainty": (
         "Probabilities and intervals",
-        "How certain a prediction is.",
+        "Probabilities of classes, and intervals that contain y with a given probability.",
         ("probabilities", "uncertainty", "quantiles", "inside_mapie", "inside_crepes"),
     ),
     "explaining": (
         "What a model has learned",
-        "Which columns matter, and how a fit went.",
+        "Which columns matter, and how a fit converged.",
         ("shapley", "learned_metric", "plots", "early_stopping", "learning_on", "stream"),
     ),
     "big_data": (
