@@ -268,7 +268,8 @@ class ExactRegressor(PosteriorRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if validates else None
             data = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
-            problem = every_row(self.kernel, self._penalties, data, self._compute, session.random_state)
+            given = self.kernel, self._penalties, data, self._compute, session.random_state
+            problem = every_row(*given, iterates=self.method in ("pcg", "askotch", "gd"))
             found = self._solve(problem, session)
             for name in ("cv_predictions_", "penalty_"):  # of an earlier fit by another method
                 vars(self).pop(name, None)

@@ -189,7 +189,7 @@ class ExactClassifier(CalibratedClassifier):
             data, classes = self._data(session, X, y, sample_weight, X_val, y_val, hold_out=hold_out)
             labels, compute = class_codes(data.targets), self._compute
             penalties = self.penalty if self.penalties is None else self.penalties
-            problem = every_row(self.kernel, penalties, data, compute, session.random_state)
+            problem = every_row(self.kernel, penalties, data, compute, session.random_state, iterates=True)
             data = problem.data
             settings = pcg.PcgSettings(
                 n_centers=self.n_centers,

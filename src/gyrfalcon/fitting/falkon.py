@@ -19,7 +19,7 @@ from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
 from ..sources.columns import Column
 from ..storage.checkpoints import WARM
-from .convergence import tolerance, warn_if_unsettled, warn_of_lost_penalty
+from .convergence import tolerance, warn_if_unsettled
 from .data import FitData
 from .kernel import validation_watch
 from .plan import Needs
@@ -335,8 +335,8 @@ def _may_sketch(settings: FalkonSettings, space: Subspace) -> bool:
 
 
 def preconditioner_of(space: Subspace, center_weight: Array | None, *, as_published: bool) -> Preconditioner:
-    """Make FALKON's preconditioner, and warn of a penalty that its precision loses."""
-    found = Preconditioner(
+    """Make FALKON's preconditioner."""
+    return Preconditioner(
         _gram(space),
         space.penalty,
         space.data.rows.shape[0],
@@ -348,10 +348,6 @@ def preconditioner_of(space: Subspace, center_weight: Array | None, *, as_publis
         devices=space.compute.devices,
         as_published=as_published,
     )
-    # for float32 there was a warning before; a small factor hardly matters
-    if 0 < space.penalty < found.least_penalty / 10 and space.data.rows.dtype == np.float64:
-        warn_of_lost_penalty(space.penalty, np.float64)
-    return found
 
 
 def _gram(space: Subspace) -> Array:

@@ -61,13 +61,19 @@ def every_row(
     data: FitData,
     compute: Compute,
     random_state: np.random.RandomState,
+    *,
+    iterates: bool = False,
 ) -> EveryRow:
-    """Read all rows into memory, and resolve the kernel, the penalty if it is "auto", and the precision."""
+    """Read all rows into memory, and resolve the kernel, the penalty if it is "auto", and the precision.
+
+    `iterates` is whether the solution is found by products with K_nn in that precision, and not in float64.
+    """
     points = data.rows.take(np.arange(data.rows.shape[0]))
     found = fitted_kernel(kernel, data, points, data.weight, points.dtype)
     if penalties is not None and np.ndim(penalties) == 0:
         penalties = as_penalty(penalties, kernel, data, random_state, compute)
-    data = in_suitable_precision(data, found, points, penalties if isinstance(penalties, float) else None)
+    penalty = penalties if isinstance(penalties, float) else None
+    data = in_suitable_precision(data, found, points, penalty, iterates=iterates)
     points = points.astype(data.rows.dtype, copy=False)
     scale = power_of_two(data.targets, axis=0)
     return EveryRow(data, found, points, data.targets / scale, scale, penalties)

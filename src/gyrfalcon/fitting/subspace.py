@@ -212,7 +212,8 @@ def choose_subspace(
         chosen = ChosenCenters(*decode_selection(begun.selection, rows), settings.n_centers, settings.centers)
     points = chosen.selection.points
     kernel = fitted_kernel(settings.kernel, data, points, chosen.weight, warns=begun is None)
-    data = in_suitable_precision(data, kernel, points, penalty if needs.resolves_penalty else None)
+    resolved = penalty if needs.resolves_penalty else None
+    data = in_suitable_precision(data, kernel, points, resolved, plan.factors(points.shape[0]))
     if data.rows.dtype != rows.dtype:
         rows, points = data.rows, points.astype(data.rows.dtype)
         chosen, plan = chosen.at(points), replace(plan, rows=rows)

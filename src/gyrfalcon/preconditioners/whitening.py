@@ -146,10 +146,9 @@ class Whitening(Coordinates):
 
         diagonal = gram.diagonal().astype(np.float64)
         scale = float(np.maximum(diagonal, 0).mean())
-        tile_eps = eps(gram.dtype if tile_dtype is None else tile_dtype)
-        rounding = 4 * max(4 * eps(gram.dtype), tile_eps) * scale * float(np.sqrt(self.M))
+        rounding = auto_jitter(scale, self.M, gram.dtype, tile_dtype)
         self.jitter = rounding if jitter == "auto" else float(jitter)
-        self.least_penalty = scale * tile_eps / 8
+        self.least_penalty = scale * eps(gram.dtype if tile_dtype is None else tile_dtype) / 8
         self._factor_T(gram, diagonal, rounding)
         self.correction = self._safe_correction()
 
@@ -272,6 +271,15 @@ class Whitening(Coordinates):
     def solve_Tt(self, x: NDArray[Any]) -> Vectors:
         """Return T^-T x."""
         return self.triangles.solve(x, lower=False, transposed=True)
+
+
+def auto_jitter(scale: float, M: int, dtype: DTypeLike, tile_dtype: DTypeLike | None = None) -> float:
+    """Return the jitter that covers the rounding of factors in `dtype` and of K in the precision of the tiles.
+
+    `scale` is the mean of k(z, z) over the M centers.
+    """
+    tile_eps = eps(dtype if tile_dtype is None else tile_dtype)
+    return 4 * max(4 * eps(dtype), tile_eps) * scale * float(np.sqrt(M))
 
 
 def choose_engine(devices: Sequence[torch.device] | None, n_threads: int) -> FactorEngine:
