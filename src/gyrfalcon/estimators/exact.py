@@ -41,6 +41,7 @@ Array = NDArray[Any]
 _FALKON = 'method="pcg" or FalkonRegressor, which do without them,'
 _MAX_ITER = 500  # default of gradient descent
 _STOPPING = ("early_stopping", "nu")  # methods that are regularised by the number of their steps
+_PENALISED = ("ridge", "pcg", "askotch", "gd")
 _NU = 1.0  # the usual parameter of the nu-method
 
 
@@ -296,6 +297,17 @@ class ExactRegressor(PosteriorRegressor):
             )
         if self.uncertainty:
             check_noise(self.penalty, self.penalties)
+        if self.method not in _PENALISED and (self.penalties is not None or self.penalty != "auto"):
+            given = f"penalty={self.penalty!r}" if self.penalties is None else f"penalties={self.penalties!r}"
+            raise ValueError(
+                f'{given} is for methods with a penalty, and method="{self.method}" has none: leave penalty="auto" and '
+                'penalties=None, or use method="ridge"'
+            )
+        if self.step is not None and self.method not in ("gd", *_STOPPING):
+            raise ValueError(
+                f'step={self.step!r} is for method="gd", "early_stopping" and "nu", not for method="{self.method}": '
+                "leave step=None"
+            )
         if self.method in ("gd", "askotch") and self.penalties is not None:
             raise ValueError(f'method="{self.method}" has one penalty: penalties are for method="ridge" and "pcg"')
         if self.method == "pcg":
@@ -306,7 +318,7 @@ class ExactRegressor(PosteriorRegressor):
     @property
     def _penalties(self) -> Any:
         """The penalty, or the list of penalties, of a method that has one."""
-        if self.method not in ("ridge", "pcg", "askotch", "gd"):
+        if self.method not in _PENALISED:
             return None
         return self.penalty if self.penalties is None else self.penalties
 

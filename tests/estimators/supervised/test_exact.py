@@ -83,7 +83,10 @@ def test_ridge_is_the_dense_solution(penalty, k):
 def test_weighted_rows_are_repeated_rows(method):
     X, y = data()
     w = weights()
-    model = plain(ExactRegressor, Linear() + Gaussian(), method=method, penalty=1e-2, early_stopping=False, max_iter=30)
+    penalty = 1e-2 if method == "ridge" else "auto"
+    model = plain(
+        ExactRegressor, Linear() + Gaussian(), method=method, penalty=penalty, early_stopping=False, max_iter=30
+    )
     weighted = clone(model).fit(X, y, sample_weight=w)
     repeated = clone(model).fit(X.repeat(w, axis=0), y.repeat(w))
     assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-4)
@@ -370,7 +373,7 @@ def test_nothing_of_an_earlier_fit_is_left():
     X, y = data()
     model = plain(ExactRegressor, KERNEL, penalty=1e-3).fit(X, y)
     assert model.penalty_ == 1e-3
-    model.set_params(method="early_stopping", max_iter=3, random_state=0).fit(X, y)
+    model.set_params(method="early_stopping", penalty="auto", max_iter=3, random_state=0).fit(X, y)
     assert not hasattr(model, "penalty_")
 
 

@@ -122,7 +122,7 @@ def test_nu_ends_at_least_squares_and_stops_early():
 @pytest.mark.parametrize("method", ["gd", "nu"])
 def test_a_large_penalty_or_the_longest_step_is_stable(method):
     X, y = problem()
-    for penalty in (1e-6, 10.0):
+    for penalty in (1e-6, 10.0) if method == "gd" else ("auto",):
         model = plain(ExactRegressor, KERNEL, method=method, penalty=penalty, early_stopping=False, max_iter=100)
         assert np.isfinite(model.fit(X, y).dual_coef_).all()
         assert np.isfinite(model.set_params(step="auto").fit(X, y).dual_coef_).all()
@@ -132,7 +132,8 @@ def test_a_large_penalty_or_the_longest_step_is_stable(method):
 def test_a_step_that_is_too_long(method, bound):
     X, y = problem()
     largest = np.linalg.eigvalsh(KERNEL(X, X))[-1] / len(X)
-    model = plain(ExactRegressor, KERNEL, method=method, penalty=1e-9, early_stopping=False, max_iter=300)
+    penalty = 1e-9 if method == "gd" else "auto"
+    model = plain(ExactRegressor, KERNEL, method=method, penalty=penalty, early_stopping=False, max_iter=300)
     model.set_params(step=0.9 * bound / largest).fit(X, y)
     with pytest.raises(FloatingPointError, match="largest stable step is about"):
         model.set_params(step=1.2 * bound / largest).fit(X, y)
@@ -152,6 +153,10 @@ def test_gd_warns_if_it_does_not_converge():
         ({"method": "gd", "choose_by": "cv"}, 'choose_by="cv" is for method="pcg"'),
         ({"method": "nu", "uncertainty": True}, 'is for method="ridge"'),
         ({"method": "nu", "step": -1.0}, "step=-1.0"),
+        ({"method": "nu", "penalty": 1e-3}, r'penalty=0.001 is for methods with a penalty, and method="nu" has none'),
+        ({"method": "early_stopping", "penalties": [1e-3]}, r'penalties=\[0.001\] is for .* leave penalty="auto"'),
+        ({"method": "least_squares", "penalty": 0.0}, 'penalty=0.0 is for .* method="least_squares" has none'),
+        ({"method": "ridge", "step": 0.5}, 'step=0.5 is for method="gd".* not for method="ridge": leave step=None'),
         ({"method": "gd", "penalty": -1.0}, "penalty=-1.0"),
         ({"method": "accelerated"}, "method='accelerated' must be one of"),
     ],
