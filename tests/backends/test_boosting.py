@@ -126,6 +126,9 @@ def test_values_of_many_rows_leave_bins_to_the_others():
     [
         ({"train": np.array([1000])}, "row does not exist"),
         ({"held": np.array([], dtype=np.int64)}, "rows that judge"),
+        # values of trees were added to the scores of such a row twice
+        ({"train": np.arange(200), "held": np.arange(190, 240)}, "row 190 is listed twice"),
+        ({"train": np.array([3, 8, 8, 9])}, "row 8 is listed twice"),
         ({"y": np.zeros(3)}, "y and weights"),
         ({"offset": np.zeros(2)}, "offset"),
         ({"n_classes": 2, "y": np.full(240, 2.0)}, "numbers of classes"),

@@ -57,7 +57,7 @@ def direction(n=500):
 def test_a_metric_that_is_a_matrix(make, tmp_path):
     X, y = direction()
     y = target_of(make, y)
-    model = make(200, time_budget=600).fit(X[:400], y[:400])
+    model = make(200, time_budget=100_000).fit(X[:400], y[:400])
     mixed = [mixing for mixing in model.mixings_ if mixing is not None]
     assert mixed
     assert mixed[0].matrix.shape == (6, 6)
@@ -75,7 +75,7 @@ def test_a_metric_that_is_a_matrix(make, tmp_path):
 def test_a_matrix_for_rows_from_a_file(tmp_path):
     X, y = direction()
     np.save(tmp_path / "X.npy", X)
-    model = regressor(200, time_budget=600).fit(gyrfalcon.open(tmp_path / "X.npy", target=None).X, y)
+    model = regressor(200, time_budget=100_000).fit(gyrfalcon.open(tmp_path / "X.npy", target=None).X, y)
     assert any(mixing is not None for mixing in model.mixings_)
     assert model.score(X, y) > 0.9
 

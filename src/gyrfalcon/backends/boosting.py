@@ -126,6 +126,7 @@ def _edges(values: Array, most: int) -> Array:
 
 def boost(task: BoostTask, seconds: float) -> Grown:
     """Add trees until the loss of held-out rows falls no more, or time is up; there is one iteration in any case."""
+    _check_distinct(task)
     if os.environ.get("GYRFALCON_BACKEND") == "reference":
         return reference_boost(task, seconds)
     try:
@@ -154,6 +155,16 @@ def boost(task: BoostTask, seconds: float) -> Grown:
             task.seed,
         )
     )
+
+
+def _check_distinct(task: BoostTask) -> None:
+    """Raise ValueError for a row that would count twice: the values of a tree would be added to its scores twice."""
+    rows, counts = np.unique(np.concatenate([task.train, task.held]), return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(
+            f"row {rows[counts > 1][0]} is listed twice among the rows to learn from and those that judge: each row may "
+            "be listed once"
+        )
 
 
 # ---- the same in NumPy: what is right --------------------------------------------------------------------------------
