@@ -162,8 +162,8 @@ def _check_distinct(task: BoostTask) -> None:
     rows, counts = np.unique(np.concatenate([task.train, task.held]), return_counts=True)
     if (counts > 1).any():
         raise ValueError(
-            f"row {rows[counts > 1][0]} is listed twice among the rows to learn from and those that judge: each row may "
-            "be listed once"
+            f"row {rows[counts > 1][0]} is listed twice among the rows to learn from and the held-out rows: list each "
+            "row once"
         )
 
 

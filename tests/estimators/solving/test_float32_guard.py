@@ -319,9 +319,9 @@ def test_a_penalty_that_float64_loses(preconditioner):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 3)) + 1e3
     model = FalkonRegressor(Polynomial(degree=2), n_centers=20, penalty=1e-7, scale=False, random_state=0)
-    with pytest.warns(ConvergenceWarning, match="float64 cannot tell penalty=1e-07 from rounding"):
+    with pytest.warns(ConvergenceWarning, match="penalty=1e-07 is below the rounding errors of float64"):
         model.set_params(preconditioner=preconditioner, max_iter=2).fit(X, X[:, 0])
-    with pytest.warns(ConvergenceWarning, match="float64 cannot tell penalty=1e-07 from rounding"):
+    with pytest.warns(ConvergenceWarning, match="penalty=1e-07 is below the rounding errors of float64"):
         NystromRegressor(Polynomial(degree=2), n_centers=20, penalty=1e-7, scale=False, random_state=0).fit(X, X[:, 0])
 
 
