@@ -260,3 +260,10 @@ def test_names_of_other_projects_exist():
     for name, address in link_names.FOREIGN.items():
         module, _, last = address.rpartition("/")[2].removesuffix(".html").rpartition(".")
         assert hasattr(importlib.import_module(module), last), name
+
+
+def test_the_tests_that_the_page_of_devices_names_are_there():
+    named = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", (DOCS / "devices.md").read_text(encoding="utf-8"))
+    assert len(named) > 30
+    for path, name in named:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), (path, name)

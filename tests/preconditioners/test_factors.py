@@ -312,7 +312,9 @@ def test_solves_are_made_on_the_host_where_a_device_has_no_memory(monkeypatch, s
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
-@pytest.mark.parametrize(("room", "share"), [(10**6, 1.0), (1, 0.0), (1_000, 2 / 6)], ids=["all", "none", "some"])
+@pytest.mark.parametrize(
+    ("room", "share"), [(10**6, 1.0), (1_100, 1.0), (1, 0.0), (1_000, 2 / 6)], ids=["one", "two", "none", "some"]
+)
 def test_solves_with_factors_that_no_device_can_keep(cuda, monkeypatch, dtype, room, share):
     """Block columns stay on two devices as far as they fit, and the others are copied there in each solve."""
     monkeypatch.setattr(torch_factors, "_PANEL", 8)

@@ -265,8 +265,9 @@ class TorchTriangles(Triangles):
 
     def __init__(self, buffer: Array, rooms: dict[torch.device, int]) -> None:
         super().__init__(buffer)
-        self._spans = _spans(len(buffer), _PANEL)
         self._first = next(iter(rooms))
+        M = len(buffer)
+        self._spans = _spans(M, max(1, M) if buffer.nbytes <= rooms[self._first] else _PANEL)
         self._homes: list[torch.device | None] = []
         left = dict(rooms)
         for span in self._spans:
@@ -284,7 +285,7 @@ class TorchTriangles(Triangles):
     @property
     def kept_share(self) -> float:
         """The share of the block columns that devices keep."""
-        return sum(home is not None for home in self._homes) / len(self._homes)
+        return sum(home is not None for home in self._homes) / max(1, len(self._homes))
 
     def _nbytes(self, span: slice) -> int:
         return (span.stop - span.start) * len(self.buffer) * self.buffer.dtype.itemsize
