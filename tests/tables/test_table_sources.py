@@ -358,6 +358,16 @@ def test_a_table_that_stays_in_files_is_learnt_as_one_in_memory(in_files, large,
     assert list(model.feature_names_in_) == FEATURES
 
 
+def test_the_time_to_read_files_is_told_before(in_files, large, capsys, monkeypatch):
+    large()
+    monkeypatch.setattr(encoded_tables, "_encoding_seconds", lambda *a: 3_000.0)
+    model = AutoRegressor(time_budget=60, families=("kernel",), callbacks=Brief(2), random_state=0, verbose=1)
+    with pytest.warns(UserWarning, match="time_budget=60 is less than the smallest search .* about 3e.03 s"):
+        model.fit(in_files(target="y"))
+    told = "the 160 rows stay in their files: reading and encoding all of them takes about 3,0"
+    assert told in capsys.readouterr().err
+
+
 def test_rows_of_weight_0_and_parts_stay_in_files(in_files, large, whole):
     table, weight = frame()[FEATURES], (np.arange(N) % 5 > 0) * 1.0
     large()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,17 +32,22 @@ _ENCODINGS = {
     _PAIRS: ("robust", "categories", 20),
 }
 _MOSTLY = 0.5  # share of columns with few whole numbers or levels from which categories are tried before quantiles
+_TIMED_ROWS = 10_000  # rows whose encoding is timed
 _ENCODE_SHARE = 0.1  # share of the budget: if the first encoding takes longer, the others are left out
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedTable:
-    """A fitted encoder and the rows that it returned; `held` are the encoded validation rows that `fit` was given."""
+    """A fitted encoder and the rows that it returned; `held` are the encoded validation rows that `fit` was given.
+
+    `seconds` is the estimated time to read and encode all rows, if they are not in memory.
+    """
 
     name: str
     encoder: TableEncoder
     X: Any
     held: Array
+    seconds: float = 0.0
 
     def take(self, indices: Array) -> Array:
         """Return rows in memory; validation rows follow the others."""
@@ -74,7 +80,9 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
     seed = int(random_state.randint(2**31 - 1))
     every = n <= ENCODED_ROWS
     rows = np.arange(n) if every else np.sort(random_state.choice(n, ENCODED_ROWS, replace=False))
+    began = time.perf_counter()
     given = recognised_table(data.inputs.take(rows), TableEncoder.__name__)  # parsed once for all encodings
+    reading = time.perf_counter() - began  # of all rows, if they are in files: some of them are in all parts
     ids = id_columns(given)
     table = without_columns(given, ids)
     y, target_type = data.problem.encoder_targets(rows)
@@ -96,7 +104,9 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
         if name == _PAIRS and not encoder.pairs_:
             continue
         held = np.empty((0, X.shape[1]), np.float32) if data.X_val is None else encoder.transform(data.X_val)
-        encodings.append(EncodedTable(name, encoder, X if every else data.inputs.encoded(encoder), held))
+        whole = X if every else data.inputs.encoded(encoder)
+        seconds = 0.0 if isinstance(whole, np.ndarray) else reading + _encoding_seconds(encoder, table, n)
+        encodings.append(EncodedTable(name, encoder, whole, held, seconds))
     kinds = encodings[0].encoder.kinds_
     warn_of_columns(table, kinds, ids)
     warn_of_target(table, data.problem.codes[rows])
@@ -105,9 +115,20 @@ def encode_tables(data: TrainingData, run: Run, *, resumed: bool) -> tuple[Encod
     if every and not data.folds.from_user:
         warn_of_copies(table, encodings[0].X, data.problem.codes[:n], data.folds.fold[:n])
     run.say(columns_in_words(table, kinds, ids))
+    if encodings[0].seconds:
+        took = f"about {encodings[0].seconds:,.1f} s for each encoding that the final fits use"
+        run.say(f"the {n:,} rows stay in their files: reading and encoding all of them takes {took}")
     if data.problem.form is not None:
         run.say(f"y is text read as numbers like {str(data.problem.form)!r}")
     return tuple(encodings)
+
+
+def _encoding_seconds(encoder: TableEncoder, table: Table, n: int) -> float:
+    """Estimate the seconds to encode n rows from those of some rows."""
+    some = table.take(np.arange(min(table.n_rows, _TIMED_ROWS)))
+    began = time.perf_counter()
+    encoder.transform(some)
+    return (time.perf_counter() - began) * n / some.n_rows
 
 
 def _order(table: Table) -> list[str]:

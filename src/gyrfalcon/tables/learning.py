@@ -165,7 +165,7 @@ def _continued(run: Run, earlier: LearningProgress) -> Run:
 def _warn_of_time(data: TrainingData, encoding: EncodedTable, run: Run) -> None:
     """Warn if the smallest search and fit take longer than the budget."""
     n, d = data.inputs.n_rows, encoding.X.shape[1]
-    least = data.least_seconds(d)
+    least = data.least_seconds(d) + encoding.seconds
     if run.budget.seconds < least:
         warn(
             f"time_budget={run.budget.seconds:g} is less than the smallest search and fit of {n:,} rows and {d:,} "
