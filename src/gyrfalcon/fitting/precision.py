@@ -83,7 +83,7 @@ def in_suitable_precision(
     if not single:
         size = float(np.mean(np.maximum(kernel.diag(points), 0.0)))
         # solvers raise it to an eighth of eps k(x, x), and a small factor hardly matters
-        if penalty is not None and 0 < penalty < float(np.finfo(np.float64).eps) / 80 * size:
+        if penalty is not None and 0 < penalty < float(np.finfo(np.float64).eps) / 80 * size < np.inf:
             warn_of_lost_penalty(penalty, np.float64)
         return data
     if not data.dtype_given:
