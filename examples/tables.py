@@ -8,8 +8,6 @@ each column.
 Run it with ``python examples/tables.py``.
 """
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
