@@ -26,7 +26,7 @@ from ..fitting.kernel import validation_watch
 from ..fitting.parameters import STEP_OR_NONE, check_parameters
 from ..fitting.penalties import choose_penalty, validation_errors
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_path
-from ..fitting.precision import warn_if_rounded
+from ..fitting.precision import warn_if_chosen_penalty_rounds, warn_if_rounded
 from ..fitting.ridge import EveryRow, check_gram_memory, every_row, least_penalty, ridge
 from ..fitting.session import Session, finite
 from ..fitting.steps import stable_step
@@ -426,6 +426,8 @@ class ExactRegressor(PosteriorRegressor):
             scale=scale,
             compute=self._compute,
         )
+        if has_penalty and problem.penalty is None:
+            warn_if_chosen_penalty_rounds(operator, data, penalty)
         uncertainty = None
         if self.uncertainty:
             used = max(penalty, least)

@@ -26,7 +26,7 @@ from ..fitting.parameters import STEP_OR_NONE, check_parameters, counts
 from ..fitting.penalties import choose_n_centers, choose_penalty
 from ..fitting.plan import Needs
 from ..fitting.posterior import BUFFERS, Uncertainty, check_noise, uncertainty_of_centers, uncertainty_of_path
-from ..fitting.precision import warn_if_rounded
+from ..fitting.precision import warn_if_chosen_penalty_rounds, warn_if_rounded
 from ..fitting.session import Session
 from ..fitting.subspace import CenterSettings, Subspace, choose_subspace, passes_of
 from ..kernels import Kernel, KernelFunction
@@ -281,8 +281,10 @@ class NystromRegressor(PosteriorRegressor):
             space, coef, penalty, uncertainty = solve(data, session)
             self._set_solution(space.data, session)
             self._set_expansion(space.operator, coef, space.data)
-            foreseen = self.penalties is None and data.dtype_given
-            warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=foreseen)
+            if direct and self.penalties is not None and space.operator.dtype == np.float32:
+                warn_if_chosen_penalty_rounds(space.operator, space.data, penalty, np.float64)
+            else:
+                warn_if_rounded(space.operator, coef, penalty if direct else None, foreseen=data.dtype_given)
             self._set_uncertainty(uncertainty, data)
             self.penalty_ = penalty
             self._forget_sums()

@@ -131,6 +131,16 @@ def _resolves(kernel: Kernel, points: Any, penalty: float) -> bool:
     return penalty >= _EPS / 8 * size
 
 
+def warn_if_chosen_penalty_rounds(
+    operator: Operator, data: FitData, penalty: float, factors: DTypeLike | None = None
+) -> None:
+    """Warn as `in_suitable_precision` does, after a direct solve has chosen the penalty from a list."""
+    if operator.dtype == np.float32:
+        share = _foreseen(operator.kernel, operator.centers, data, penalty, factors)
+        if share > _NOTICEABLE:
+            warn_of_rounding(share, operator.dtype)
+
+
 def warn_if_iterates_rounded(
     operator: Operator, solution: Solution[Any], penalty: float | None, *, foreseen: bool
 ) -> None:
@@ -194,7 +204,8 @@ def _foreseen(
     M, n = points.shape[0], data.rows.shape[0]
     size = float(np.mean(np.maximum(kernel.diag(points), 0.0)))
     least = _SAFE * _EPS * size
-    if not least < np.inf or (penalty >= least and factors is None):
+    penalty = max(penalty, float(np.finfo(np.float64).eps) / 8 * size)  # as solvers do
+    if not 0 < least < np.inf or (penalty >= least and factors is None):
         return 0.0
     Z = points[_some(M, _CENTERS)].astype(np.float64)
     m = Z.shape[0]
@@ -222,7 +233,7 @@ def _foreseen(
     noise = np.average(np.square(residual), axis=0, weights=weight) * values
     z = np.where(np.square(z) > _VISIBLE**2 * noise / len(at), z, np.sqrt(noise / n))
     beta = z / (values + penalty)
-    raised = max(penalty, _EPS / 8 * size)  # as solvers do
+    raised = max(penalty, _EPS / 8 * size)
     found = np.linalg.solve(np.diagflat(values + raised) + raised * remaining * (R.T @ R), z)
     lost, f = np.sqrt(np.square(F @ (beta - found)).mean(axis=0)), F @ beta
     if factors is None:  # coefficients of all rows are residuals over penalty n

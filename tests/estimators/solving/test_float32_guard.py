@@ -312,6 +312,24 @@ def test_predictions_of_an_exact_solution():
     assert np.std(rounded - wanted) > 0.02 * np.std(wanted)
 
 
+@pytest.mark.parametrize("choose_by", ["loo", "gcv"])
+def test_a_penalty_from_a_list(choose_by):
+    """What the jitter costs is known once the penalty is chosen; before, only rounding was looked at."""
+    X, y, options = few_centers(0)
+    model = NystromRegressor(penalties=[1e-4, 1e-3], choose_by=choose_by, **options)
+    with pytest.warns(ConvergenceWarning, match="rounding in float32 may move predictions"):
+        model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(model).set_params(kernel=Matern(1.0, nu=1.5)).fit(X, y)
+        wide = clone(model).set_params(dtype="float64").fit(X, y)
+    assert model.penalty_ == wide.penalty_
+    exact = ExactRegressor(Polynomial(degree=3), penalties=[1e-8, 1e-7], choose_by=choose_by, scale=False)
+    x = np.random.default_rng(33).standard_normal((800, 1)).astype(np.float32)
+    with pytest.warns(ConvergenceWarning, match="rounding in float32 may move predictions"):
+        exact.fit(x, np.sin(2 * x[:, 0]) + 0.01 * np.cos(70 * x[:, 0]))
+
+
 @pytest.mark.parametrize("preconditioner", ["falkon", "sample"])
 @pytest.mark.filterwarnings("ignore:predictions are still off")
 def test_a_penalty_that_float64_loses(preconditioner):
