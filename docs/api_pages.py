@@ -36,7 +36,8 @@ GROUPS = {
         "partial_dependence",
         "LearnedMetric",
     ),
-    "Learning on": ("learn_stream",),
+    "Choosing parameters": ("tune",),
+    "New rows": ("learn_stream",),
     "Without targets": ("KernelPCA", "KernelKMeans", "NoveltyDetector", "mmd_test", "MMDTest"),
     "Diverse rows and bandits": ("DPP", "sample_dpp", "BKB", "BBKB"),
     "Files, models and checkpoints": (
@@ -66,20 +67,20 @@ GROUPS = {
 
 # Public modules and what they are for. Examples in docstrings are asked for in all but the last three.
 MODULES = {
-    "baselines": "Methods of the papers' tables that are here only to be compared with.",
+    "baselines": "Methods with which the papers compare FALKON.",
     "plots": "Pictures of fits and of data.",
-    "kernels": "Kernels: the named ones, combinations, and what a kernel of your own derives from.",
-    "losses": "What is minimised.",
-    "centers": "Who may be a center.",
-    "callbacks": "Who watches a fit, and may stop it.",
-    "tables": "Parts of the models of tables that pipelines are made of.",
-    "sources": "Rows that come from somewhere.",
-    "storage": "Model files, and how classes of your own can be saved.",
-    "testing": "Checks of what users write.",
-    "operators": "The tall matrix K and its products.",
-    "preconditioners": "Coordinates in which the problem is easy. Parts of the estimators, for methods of your own.",
-    "solvers": "Plain functions of an operator. Parts of the estimators, for methods of your own.",
-    "backends": "Who computes a block of K. Parts of the estimators, for methods of your own.",
+    "kernels": "Kernels, sums and products of them, and the base classes for kernels of your own.",
+    "losses": "Losses of regression and classification, and the base class for losses of your own.",
+    "centers": "Methods that choose the centers of a model among the rows.",
+    "callbacks": "Objects that follow a fit, report its progress or stop it.",
+    "tables": "Parts of the pipelines that ``AutoRegressor`` and ``AutoClassifier`` find.",
+    "sources": "Rows in memory, in files and on clusters, which estimators read block by block.",
+    "storage": "Model files with estimators and kernels of your own.",
+    "testing": "Tests of sources of rows that you write.",
+    "operators": "Products with the matrix K of kernel values of rows and centers.",
+    "preconditioners": "Changes of variables in which solvers need few iterations. For methods of your own.",
+    "solvers": "The numerical methods of the estimators, as functions of an operator. For methods of your own.",
+    "backends": "Implementations of products with a block of K. For methods of your own.",
 }
 PARTS = ("preconditioners", "solvers", "backends")
 
@@ -139,7 +140,7 @@ def pages() -> dict[str, str]:
     modules = public_modules()
     contents = "\n".join(f"   {name}_module" for name in modules)
     index = "API reference\n=============\n\n"
-    index += "Everything below is imported from ``gyrfalcon`` itself; its public modules have pages of their own:\n"
+    index += "These names are imported from ``gyrfalcon``. Its modules have further ones:\n"
     index += ", ".join(f":doc:`gyrfalcon.{name} <{name}_module>`" for name in modules) + ".\n\n"
     index += "".join(_section(title, names, "gyrfalcon") for title, names in grouped())
     index += f".. toctree::\n   :hidden:\n\n{contents}\n"

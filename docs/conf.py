@@ -19,6 +19,7 @@ import keywords
 import link_names
 import pictures
 import plain_text
+import signatures
 
 from gyrfalcon.estimators._sklearn import SITE
 
@@ -199,6 +200,7 @@ def setup(app: object) -> None:
     app.add_transform(pictures.SharpPictures)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", plain_text.on_docstring, priority=400)  # before numpydoc
+    app.connect("autodoc-process-signature", signatures.on_signature)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("doctree-resolved", link_names.link)
     app.connect("html-page-context", describe)

@@ -28,6 +28,7 @@ import gallery_order  # noqa: E402
 import link_names  # noqa: E402
 import plain_text  # noqa: E402
 import pypi_readme  # noqa: E402
+import signatures  # noqa: E402
 
 MODULES = ["", *api_pages.public_modules()]
 # pages that only lead to others, or that are made of another file
@@ -63,6 +64,22 @@ def test_every_public_name_has_an_example(module):
     owner = importlib.import_module(f"gyrfalcon.{module}".rstrip("."))
     names = [name for name in api_pages.public_names(module) if not module or not api_pages.is_alias(module, name)]
     assert [name for name in names if ">>>" not in (getattr(owner, name).__doc__ or "")] == []
+
+
+def test_classes_show_their_parameters():
+    """Estimators and kernels define `__new__(cls, *args, **named)`, which Sphinx would show."""
+    shown = "(*args, **named)"
+    found = signatures.on_signature(None, "class", "", gyrfalcon.kernels.Matern, None, shown, None)
+    assert found == ("(length_scale='scale', nu=1.5)", None)
+    assert signatures.of_class(gyrfalcon.kernels.Stationary) == ""
+    assert signatures.on_signature(None, "function", "", gyrfalcon.save, None, "(model, path)", None) is None
+    names = [name for name in gyrfalcon.__all__ if hasattr(getattr(gyrfalcon, name), "get_params")]
+    assert len(names) > 20
+    for name in names:
+        text = signatures.of_class(getattr(gyrfalcon, name))
+        parameters = getattr(gyrfalcon, name)._get_param_names()
+        assert all(re.search(rf"\b{one}\b", text) for one in parameters), name
+        assert "*args" not in text
 
 
 def test_every_page_is_in_one_table_of_contents():

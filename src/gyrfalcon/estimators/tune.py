@@ -96,8 +96,8 @@ def tune(
         `tune_centers`. 0 tunes on the sample only, and takes memory for the sample only.
     checkpoint : str, path-like or Checkpoint, optional
         Folder in which the parameters are kept after an iteration, at most every 30 seconds if it is no `Checkpoint`.
-        The same call continues from there after the process has ended: Adam as if nothing had happened, up to
-        rounding in float32, and L-BFGS from the parameters only.
+        If the process was killed, the same call continues from there: with ``tune_centers`` it ends with the same
+        bits; otherwise L-BFGS begins anew at the parameters that were reached.
     random_state : int, RandomState or None, default=None
         Draws the sample, the centers and the held-out rows.
     callbacks : callable, Callback or a list of these, optional
