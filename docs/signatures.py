@@ -1,7 +1,7 @@
 """Show on the page of a class the parameters with which it is made.
 
-Estimators and kernels define `__new__(cls, *args, **named)`, which names the right parameter in the error for an unknown
-one. Sphinx takes its signature for that of the class, unlike `inspect.signature`, `help` and editors.
+Estimators and kernels define `__new__(cls, *args, **named)`, which names the right parameter in the error for an
+unknown one. Sphinx takes its signature for that of the class, unlike `inspect.signature`, `help` and editors.
 """
 
 from __future__ import annotations
