@@ -30,7 +30,7 @@ ENGINES = {
     "one device": lambda: TorchFactors(ONE),
     "tile by tile": lambda: TorchFactors(ONE, budget=TINY),
     "three devices": lambda: TorchFactors(THREE),
-    "three devices, tile by tile": lambda: TorchFactors(THREE, budget=3 * TINY),
+    "three devices, tile by tile": lambda: TorchFactors(THREE, budget=3 * TINY // 2),
 }
 
 
@@ -236,8 +236,8 @@ def cuda(monkeypatch):
 @pytest.mark.parametrize("pins", [True, False], ids=["pinned", "pageable"])
 @pytest.mark.parametrize(
     ("count", "budget"),
-    [(1, 2**30), (1, TINY), (2, TINY), (2, 2**30)],
-    ids=["resident", "tile by tile", "tile by tile on two", "two"],
+    [(1, 2**30), (1, TINY), (2, TINY // 2), (2, 2**30)],
+    ids=["resident", "tile by tile", "tile by tile on two", "resident on two"],
 )
 def test_no_operation_mixes_devices(cuda, count, budget, pins):
     """The code for CUDA, with streams and pinned tiles, gives what the host gives."""
@@ -264,10 +264,36 @@ def test_no_operation_mixes_devices(cuda, count, budget, pins):
         for result, exact in zip(one, other, strict=True):
             assert_allclose(result, exact, rtol=0, atol=1e-9 * np.abs(exact).max())
     assert {torch.device("cuda", number) for number in range(count)} <= cuda.seen
-    if budget == TINY or count == 2:
-        assert bool(cuda.pinned) == pins
-    if budget == TINY:
+    assert bool(cuda.pinned) == pins
+    if budget <= TINY:
         assert max(shape[0] for shape in sent if len(shape) == 2) <= 16  # tiles, never the matrix
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("step", ["cholesky", "square_lower"])
+def test_tiles_stay_on_the_devices_that_have_room_for_their_share(cuda, monkeypatch, count, step):
+    """Each is copied there and back once; of two devices, each needs room for half of them, and for one row."""
+    monkeypatch.setattr(torch_factors, "_RESIDENT_TILE", 5)
+    devices = [torch.device("cuda", number) for number in range(count)]
+    least = max(torch_factors._numbers_that_stay(90, 5, count, axis) for axis in (0, 1)) * 8
+    triangle, at_work = 90 * 95 // 2, 7 * 25
+    assert least == 8 * (triangle + at_work if count == 1 else (triangle + 5 * 45) // 2 + 5 * 90 + at_work)
+    for budget, stays in ((least, True), (least - 8, False)):
+        given = np.asfortranarray(np.tril(matrix(90)))
+        A = given.copy(order="F")
+        cuda.sent.clear(), cuda.fetched.clear()
+        engine = TorchFactors(devices, budget=budget)
+        if step == "cholesky":
+            assert engine.cholesky(A, lower=True)
+            exact = np.linalg.cholesky(matrix(90))
+        else:
+            engine.square_lower(A)
+            exact = np.tril(given.T @ given)
+        assert_allclose(np.tril(A), exact, rtol=0, atol=tolerance(np.float64, 90) * np.abs(exact).max())
+        sent, fetched = (
+            sum(shape[0] * shape[1] for shape in copied if len(shape) == 2) for copied in (cuda.sent, cuda.fetched)
+        )
+        assert (sent == fetched == triangle) == stays
 
 
 def test_too_little_memory_says_so():

@@ -1,15 +1,17 @@
 """Factorisations and triangular solves by PyTorch: tile by tile, on one device or several.
 
-The matrix is in host memory, before and after. If it fits the budget of a single device it is copied there whole, and
-tiles are views of the copy; otherwise each tile is copied when needed, through pinned memory and during the previous
-product, and only a few are on a device at once. The arithmetic is the same, in the same order. A tile (i, j) is
+The matrix is in host memory, before and after. If the tiles of its triangle fit the budgets of the devices, each device
+keeps its share of them meanwhile; otherwise each tile is copied when needed, through pinned memory and during the
+previous product, and only a few are on a device at once. (The matrix is not pinned itself: PyTorch copies directly what
+is contiguous, which tiles are not.) The arithmetic is the same, in the same order. A tile (i, j) is
 
     L_ij = (A_ij - sum_{k<j} L_ik L_jk') L_jj^-T     Cholesky, a column of tiles at a time
     H_ij = sum_{k>=i} L_ki' L_kj                     L'L (LAPACK's lauum, which PyTorch lacks), a row at a time
 
-so that each tile is written once, and the tiles of a column (of a row) are distributed to the devices in turn. Square
-tiles need the fewest copies for their memory: about M^3 / (3 size) numbers, and half of them if the tiles (j, k) of all
-k, or (k, i), fit on a device beside those at work. TF32 is switched off.
+so that each tile is written once, and a device makes all tiles of a row (of a column), which are distributed in turn. A
+device that keeps them needs no others but the tiles (j, k) of all k, or (k, i), once for each column (row): some
+M^2 / 2 numbers. Without tiles that stay, square ones need the fewest copies for their memory: about M^3 / (3 size)
+numbers, and half of them if those tiles fit on a device beside those at work. TF32 is switched off.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +37,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Tensor = Any  # torch.Tensor, which type checkers know only where torch is installed
-Item = TypeVar("Item")
 
-_RESIDENT_TILE = 2048  # side of a tile that is a view
+_RESIDENT_TILE = 2048  # largest side of a tile that stays on a device
 _PANEL = 512  # columns of a factor that are kept on a device, or copied there, as a whole
 _SOLVED_TILE = 256  # side of a tile on the diagonal in a solve, which PyTorch copies; the rest is read in place
 _LARGEST_TILE = 8192  # side of a tile that is copied
@@ -59,13 +60,13 @@ class TorchFactors(FactorEngine):
         self._budget = budget
 
     def cholesky(self, matrix: Array, *, lower: bool) -> bool:
-        with self._tiles(matrix if lower else matrix.T) as tiles:
+        with self._tiles(matrix if lower else matrix.T, axis=0) as tiles:
             return all(self._put_column(tiles, j) for j in range(len(tiles.spans)))
 
     def _put_column(self, tiles: _Tiles, j: int) -> bool:
         """Make column j of L from the columns before it."""
         panel = _Panel(tiles, [(j, k) for k in range(j)])
-        corner = self._less_products(tiles, j, panel, j, tiles.copies[0])
+        corner = self._less_products(tiles, j, panel, j, tiles.copies_of(j))
         L, status = import_torch().linalg.cholesky_ex(corner)
         if _has_failed(L, status):
             return False
@@ -90,10 +91,10 @@ class TorchFactors(FactorEngine):
         return tile
 
     def square_lower(self, matrix: Array) -> None:
-        with self._tiles(matrix) as tiles:
+        with self._tiles(matrix, axis=1) as tiles:
             n = len(tiles.spans)
             for i in range(n):
-                corner = tiles.read(i, i, tiles.copies[0], own=True).tril_()
+                corner = tiles.read(i, i, tiles.copies_of(i), own=True).tril_()
                 panel = _Panel(tiles, [(k, i) for k in range(i + 1, n)])
 
                 def multiply(
@@ -108,31 +109,32 @@ class TorchFactors(FactorEngine):
                     tiles.write(i, j, tile)
 
                 self._deal(multiply, range(i), tiles.copies)
-                multiply(i, tiles.copies[0])  # the last, since the others read what it overwrites
+                multiply(i, tiles.copies_of(i))  # the last, since the others read what it overwrites
 
     def add_square(self, matrix: Array, S: Array) -> None:
         parts = import_torch().from_numpy(S)
-        with self._tiles(matrix) as tiles:
+        with self._tiles(matrix, axis=0) as tiles:
             step = tiles.size
 
-            def add(at: tuple[int, int], copies: Copies) -> None:
-                i, j = at
-                tile = tiles.read(i, j, copies, own=True)
-                for start in range(0, len(parts), step):
-                    rows = parts[start : start + step]
-                    left = _read(rows[:, tiles.spans[i]], copies)
-                    tile.addmm_(left.T, _read(rows[:, tiles.spans[j]], copies))
-                    copies.mark()
-                tiles.write(i, j, tile)
+            def add(i: int, copies: Copies) -> None:
+                for j in range(i + 1):
+                    tile = tiles.read(i, j, copies, own=True)
+                    for start in range(0, len(parts), step):
+                        rows = parts[start : start + step]
+                        left = _read(rows[:, tiles.spans[i]], copies)
+                        tile.addmm_(left.T, _read(rows[:, tiles.spans[j]], copies))
+                        copies.mark()
+                    tiles.write(i, j, tile)
 
-            n = len(tiles.spans)
-            self._deal(add, [(i, j) for j in range(n) for i in range(j, n)], tiles.copies)
+            self._deal(add, range(len(tiles.spans)), tiles.copies)
 
     def solve_upper_transposed(self, U: Array, B: Array) -> None:
         columns = import_torch().from_numpy(B)
-        with self._tiles(U.T, read_only=True) as tiles:
+        with self._tiles(U.T, axis=0, read_only=True) as tiles:
+            spans = _spans(B.shape[1], tiles.size)
 
-            def solve(at: slice, copies: Copies) -> None:
+            def solve(number: int, copies: Copies) -> None:
+                at = spans[number]
                 for i, row in enumerate(tiles.spans):
                     tile = _read(columns[row, at], copies, own=True)
                     for k, above in enumerate(tiles.spans[:i]):
@@ -141,7 +143,7 @@ class TorchFactors(FactorEngine):
                     solution = _solve_triangular(tiles.read(i, i, copies), tile, upper=False)
                     columns[row, at] = Fetched(solution).tensor()
 
-            self._deal(solve, _spans(B.shape[1], tiles.size), tiles.copies)
+            self._deal(solve, range(len(spans)), tiles.copies)
 
     def triangles(self, buffer: Array) -> Triangles:
         rooms = {one: unclaimed_memory(one) if self._budget is None else self._budget for one in self.devices}
@@ -152,23 +154,27 @@ class TorchFactors(FactorEngine):
     # ---- tiles and devices -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _tiles(self, matrix: Array, *, read_only: bool = False) -> Iterator[_Tiles]:
-        """Give the tiles of the lower triangle, and bring back those that were not written to the host."""
-        torch = import_torch()
-        M, itemsize = len(matrix), matrix.dtype.itemsize
-        room = min(self._room(device) for device in self.devices)
-        at_work = _TILES_AT_WORK * min(_RESIDENT_TILE, M) ** 2 * itemsize
-        resident = len(self.devices) == 1 and M * M * itemsize + at_work <= room
-        size = _RESIDENT_TILE if resident else self._tile_size(M, room // itemsize)
-        host = torch.from_numpy(matrix)
+    def _tiles(self, matrix: Array, *, axis: int, read_only: bool = False) -> Iterator[_Tiles]:
+        """Give the tiles of the lower triangle, and bring back those that were not written to the host.
+
+        `axis` is 0 where a device makes rows of tiles, and 1 where it makes columns.
+        """
+        M, itemsize, n = len(matrix), matrix.dtype.itemsize, len(self.devices)
+        room = min(self._room(device) for device in self.devices) // itemsize
+        size = _RESIDENT_TILE if n == 1 else min(_RESIDENT_TILE, self._share(M))
+        resident = _numbers_that_stay(M, size, n, axis) <= room
+        if not resident:
+            size = self._tile_size(M, room)
+        n_kept = -(-M // size) if resident else max(0, room // size**2 - _TILES_AT_WORK)
         try:
             with matmul_precision(), single_threaded_blas():
                 copies = [copies_to(device, _BUFFERS) for device in self.devices]
-                n_kept = 0 if resident else max(0, room // (size * size * itemsize) - _TILES_AT_WORK)
-                tiles = _Tiles(host, size, copies, self.devices[0] if resident else None, n_kept)
+                tiles = _Tiles(import_torch().from_numpy(matrix), size, copies, axis, n_kept)
+                if resident:
+                    self._deal(tiles.send, range(len(tiles.spans)), copies)
                 yield tiles
-                if not read_only:
-                    tiles.bring_back()
+                if resident and not read_only:
+                    self._deal(tiles.bring_back, range(len(tiles.spans)), copies)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -190,23 +196,28 @@ class TorchFactors(FactorEngine):
                 f"a device leaves room for {room} numbers, too few for the factors of {M} centers: free memory there"
             )
         size = 1 << (size.bit_length() - 1)  # the same, and so the same bits, if a little more or less is free
-        return max(_LEAST_TILE, min(size, -(-M // (4 * len(self.devices)))))
+        return min(size, self._share(M))
 
-    def _deal(self, work: Callable[[Item, Copies], None], items: Sequence[Item], copies: Sequence[Copies]) -> None:
-        """Call ``work(item, copies)`` for each item, the devices in turn, each in a thread of its own."""
+    def _share(self, M: int) -> int:
+        """Return the side of tiles of which each device gets a few in every row."""
+        return max(_LEAST_TILE, -(-M // (4 * len(self.devices))))
+
+    def _deal(self, work: Callable[[int, Copies], None], numbers: range, copies: Sequence[Copies]) -> None:
+        """Call ``work(number, copies)`` for each number, the devices in turn, each in a thread of its own."""
         n = len(copies)
         cuda = import_torch().cuda
         # a new thread would compute on the default streams, and not wait for what the caller has launched on others
         streams = [cuda.current_stream(device) for device in dict.fromkeys(self.devices) if device.type == "cuda"]
 
-        def run(number: int) -> None:
+        def run(device: int) -> None:
             with ExitStack() as stack:
                 for stream in streams:
                     stack.enter_context(cuda.stream(stream))
-                for item in items[number::n]:
-                    work(item, copies[number])
+                for number in numbers:
+                    if number % n == device:
+                        work(number, copies[device])
 
-        share(run, range(min(n, len(items))), n)
+        share(run, sorted({number % n for number in numbers}), n)
 
 
 class _Tiles:
@@ -215,39 +226,65 @@ class _Tiles:
     host : of any strides, so that the upper triangle of a matrix is the lower one of its transpose
     size : side of a tile; those at the end may be smaller
     copies : one for each device, for as long as the tiles are used: memory that a stream has freed stays its own
-    home : device that keeps a copy of the matrix meanwhile; None copies each tile when it is read
-    n_kept : how many tiles a device has room for beside those at work
+    axis : which number of a tile says whose it is
+    n_kept : how many tiles of others a device has room for beside its own and those at work
     """
 
-    def __init__(
-        self, host: Tensor, size: int, copies: list[Copies], home: torch.device | None, n_kept: int = 0
-    ) -> None:
-        self._host, self.size, self.copies, self.n_kept = host, size, copies, n_kept
+    def __init__(self, host: Tensor, size: int, copies: list[Copies], axis: int, n_kept: int) -> None:
+        self._host, self.size, self.copies, self._axis, self.n_kept = host, size, copies, axis, n_kept
         self.spans = _spans(len(host), size)
-        self._matrix = host if home is None else host.to(home)
+        self._there: dict[tuple[int, int], Tensor] = {}  # tiles that stay on their devices until they are brought back
+
+    def copies_of(self, number: int) -> Copies:
+        """Return the copies to the device that a row, or a column, belongs to."""
+        return self.copies[number % len(self.copies)]
 
     def read(self, i: int, j: int, copies: Copies, *, own: bool = False) -> Tensor:
         """Return a tile on a device, for reading only unless it is to have memory of its own."""
-        return _read(self._matrix[self.spans[i], self.spans[j]], copies, own=own)
+        tile = self._there.get((i, j))
+        return _read(self._at(i, j) if tile is None else tile, copies, own=own)
 
     def write(self, i: int, j: int, tile: Tensor) -> None:
         """Set a tile; of one on the diagonal, the lower triangle."""
-        self._put(self._matrix, i, j, tile)
+        if (i, j) in self._there:
+            self._there[i, j] = tile
+        else:
+            self._put(i, j, tile)
 
-    def bring_back(self) -> None:
-        """Copy the triangle to the host, if it is elsewhere."""
-        if self._matrix is self._host:
-            return
-        for i in range(len(self.spans)):
-            for j in range(i + 1):
-                self._put(self._host, i, j, self._matrix[self.spans[i], self.spans[j]])
+    def send(self, number: int, copies: Copies) -> None:
+        """Let the tiles of a row, or of a column, stay on a device; the host has them anyway."""
+        for i, j in self._of(number) if copies.device != self._host.device else ():
+            self._there[i, j] = _read(self._at(i, j), copies)
+            copies.mark()
 
-    def _put(self, matrix: Tensor, i: int, j: int, tile: Tensor) -> None:
-        place = matrix[self.spans[i], self.spans[j]]
+    def bring_back(self, number: int, copies: Copies) -> None:
+        """Copy the tiles of a row, or of a column, to the host."""
+        for i, j in self._of(number):
+            if (i, j) in self._there:
+                self._put(i, j, self._there.pop((i, j)))
+
+    def _of(self, number: int) -> list[tuple[int, int]]:
+        """Return the numbers of the tiles of a row, or of a column."""
+        n = len(self.spans)
+        return [(number, j) for j in range(number + 1)] if self._axis == 0 else [(i, number) for i in range(number, n)]
+
+    def _at(self, i: int, j: int) -> Tensor:
+        return self._host[self.spans[i], self.spans[j]]
+
+    def _put(self, i: int, j: int, tile: Tensor) -> None:
+        place = self._at(i, j)
         if place.stride(0) < place.stride(1) and i != j:
             place, tile = place.T, tile.T  # in the order in which it is stored: the host transposes slowly
         tile = tile if tile.device == place.device else Fetched(tile.contiguous()).tensor()
         place.copy_(tile.tril() + place.triu(1) if i == j else tile)
+
+
+def _numbers_that_stay(M: int, size: int, n_devices: int, axis: int) -> int:
+    """Return how many numbers a device needs room for if the tiles of rows, or of columns, stay where they are made."""
+    sides = [span.stop - span.start for span in _spans(M, size)]
+    each = [side * (sum(sides[: at + 1]) if axis == 0 else sum(sides[at:])) for at, side in enumerate(sides)]
+    of_others = M * size if n_devices > 1 else 0
+    return max(sum(each[first::n_devices]) for first in range(n_devices)) + of_others + _TILES_AT_WORK * size**2
 
 
 class TorchTriangles(Triangles):
@@ -382,6 +419,8 @@ def _read(part: Tensor, copies: Copies, *, own: bool = False) -> Tensor:
     """Return a part of a matrix on a device, for reading only unless it is to have memory of its own."""
     if part.device == copies.device:
         return part.clone() if own else part
+    if part.device.type != "cpu":  # of another device, whose stream and ours PyTorch lets wait for each other
+        return part.to(copies.device)
     # in the order in which it is stored: the host would transpose it more slowly than it is copied
     return copies.upload(part.T).T if part.stride(0) < part.stride(1) else copies.upload(part)
 
