@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gyrfalcon import AutoClassifier, EigenProRegressor, FalkonClassifier, FalkonRegressor, KernelKMeans
-from gyrfalcon import KernelOperator, RandomFeaturesClassifier
+from gyrfalcon import KernelOperator, KernelPCA, NoveltyDetector, NystromRegressor, RandomFeaturesClassifier
 from gyrfalcon.kernels import Gaussian
 from gyrfalcon.losses import Loss
 
@@ -45,7 +45,10 @@ assert_type(model.penalty_, float)
 assert_type(model.n_centers, int | str | None)
 assert_type(KernelOperator(Gaussian(0.5), X, X).matmat(y), NDArray[Any])
 model.set_score_request(sample_weight=True).get_params(deep=False)["n_centers"]
-FalkonClassifier(loss="logistic").fit(X, y).predict_proba(X).sum()
+assert_type(FalkonClassifier(loss="logistic").fit(X, y).predict_proba(X), NDArray[Any])
+assert_type(NystromRegressor().partial_fit(X, y), NystromRegressor)
+assert_type(KernelPCA().fit_transform(X), NDArray[Any])
+assert_type(NoveltyDetector().fit_predict(X), NDArray[Any])
 
 FalkonRegressor(n_center=10)  # error: call-arg
 FalkonClassifier(quantiles=0.5)  # error: call-arg

@@ -5,7 +5,10 @@ scikit-learn has no types: mypy would accept any keyword and any attribute of a 
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from numpy.typing import NDArray
 
 # Pages of the reference: diagrams of estimators in notebooks link to them (`_doc_link_template`)
 SITE = "https://gyrfalcon.readthedocs.io/en/latest/"
@@ -14,6 +17,9 @@ BASELINE_LINK = SITE + "api/gyrfalcon.baselines.{estimator_name}.html"
 
 MYPY = False  # mypy takes it for true; other checkers read scikit-learn itself
 if MYPY:
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+    def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]: ...
 
     class BaseEstimator:
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
@@ -36,17 +42,17 @@ if MYPY:
     class MultiOutputMixin: ...
 
     class TransformerMixin:
-        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any: ...
+        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[Any]: ...
         def set_output(self, *, transform: str | None = None) -> Self: ...
 
     class ClassNamePrefixFeaturesOutMixin:
-        def get_feature_names_out(self, input_features: Any = None) -> Any: ...
+        def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]: ...
 
     class ClusterMixin:
-        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
+        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[Any]: ...
 
     class OutlierMixin:
-        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Any: ...
+        def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[Any]: ...
 
 else:
     from sklearn.base import (
@@ -59,6 +65,7 @@ else:
         RegressorMixin,
         TransformerMixin,
     )
+    from sklearn.utils.metaestimators import available_if
 
     try:
         from sklearn.callback import CallbackSupportMixin
@@ -81,4 +88,5 @@ __all__ = [
     "OutlierMixin",
     "RegressorMixin",
     "TransformerMixin",
+    "available_if",
 ]

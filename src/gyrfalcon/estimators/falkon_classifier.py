@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -38,11 +38,15 @@ Array = NDArray[Any]
 class _WithProbabilities:
     """A method that exists if the loss gives probabilities: `available_if` with the reason in the error itself."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, method: Callable[[Any, Any], Array]) -> None:
         self.method = method
         update_wrapper(self, method)  # type: ignore[arg-type]
 
-    def __get__(self, model: Any, owner: type | None = None) -> Any:
+    @overload
+    def __get__(self, model: None, owner: type) -> Callable[[Any, Any], Array]: ...
+    @overload
+    def __get__(self, model: FalkonClassifier, owner: type | None = None) -> Callable[[Any], Array]: ...
+    def __get__(self, model: FalkonClassifier | None, owner: type | None = None) -> Callable[..., Array]:
         if model is None:
             return self.method
         model._check_probable()

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from sklearn.utils.metaestimators import available_if
 
 from .._utils.checks import integer, one_of, optional
 from .._utils.registry import register
@@ -35,6 +34,7 @@ from ..preconditioners import Identity, Whitening
 from ..solvers import CenterPath, Iterate, nystrom_path
 from ._learning_on import can_learn_on, check_steps, forget_batch, keep_sums, learn_batch
 from ._posterior import PosteriorRegressor
+from ._sklearn import available_if
 
 Array = NDArray[Any]
 Solved = tuple[Subspace, Array, float, Uncertainty | None]
@@ -197,7 +197,7 @@ class NystromRegressor(PosteriorRegressor):
         """
         return self._fit(X, y, sample_weight, X_val, y_val, keeps_sums=self.incremental)
 
-    @available_if(can_learn_on)  # type: ignore[untyped-decorator]
+    @available_if(can_learn_on)
     def partial_fit(
         self,
         X: Any,
