@@ -132,7 +132,9 @@ def _section(title: str, names: list[str], module: str, line: str = "-") -> str:
         return ""
     rows = "\n".join(f"   {name}" for name in names)
     heading = f"{title}\n{line * len(title)}\n\n" if title else ""
-    return f"{heading}.. currentmodule:: {module}\n\n.. autosummary::\n   :toctree: .\n   :nosignatures:\n\n{rows}\n\n"
+    caption = f"   :caption: {title}\n" if title else ""
+    options = f"   :toctree: .\n{caption}   :nosignatures:\n"
+    return f"{heading}.. currentmodule:: {module}\n\n.. autosummary::\n{options}\n{rows}\n\n"
 
 
 def pages() -> dict[str, str]:
@@ -143,7 +145,7 @@ def pages() -> dict[str, str]:
     index += "These names are imported from ``gyrfalcon``. Its modules have further ones:\n"
     index += ", ".join(f":doc:`gyrfalcon.{name} <{name}_module>`" for name in modules) + ".\n\n"
     index += "".join(_section(title, names, "gyrfalcon") for title, names in grouped())
-    index += f".. toctree::\n   :hidden:\n\n{contents}\n"
+    index += f".. toctree::\n   :caption: Modules\n   :hidden:\n\n{contents}\n"
     found = {"index": index}
     for name in modules:
         title = f"gyrfalcon.{name}"

@@ -121,6 +121,7 @@ html_theme_options = {
     "github_url": "https://github.com/gyrfalcon-ml/gyrfalcon",
     "logo": {"text": "Gyrfalcon", "image_light": "_static/favicon.svg", "image_dark": "_static/favicon.svg"},
     "header_links_before_dropdown": 6,
+    "navbar_align": "left",
     # all versions read the list of the latest one
     "switcher": {"json_url": f"{SITE}_static/switcher.json", "version_match": version},
     "check_switcher": False,
