@@ -138,8 +138,10 @@ def rival_of(method: str, row: Row, M: int, classes: bool, seed: int) -> Any:
     """A method of `RIVALS` that is here, with the settings of a row of FALKON or NKRLS (Early Stopping: of NYTRO)."""
     shared = {"kernel": row.kernel, "scale": False, "fit_intercept": False, "random_state": seed}
     if method in OF_NYTRO:
-        model = ExactRegressor(method=OF_NYTRO[method], penalty=row.penalty, **shared)
-        if method != "Early Stopping":
+        model = ExactRegressor(method=OF_NYTRO[method], **shared)
+        if method == "KRLS":
+            return model.set_params(penalty=row.penalty)
+        if method == "KOLS":
             return model
         return model.set_params(
             step="auto", max_iter=row.iterations, min_decrease=row.threshold / 9, validation_fraction=0.2

@@ -124,7 +124,9 @@ def test_text_that_is_dates(form, tmp_path):
 
 def test_days_that_could_be_months_are_days_and_this_is_said():
     text = [f"0{day}/0{month}/2020" for day in range(1, 10) for month in range(1, 10)]
-    with pytest.warns(UserWarning, match=r"'a' is read as dates like 01/02/2020, none of which .* the day is taken"):
+    with pytest.warns(
+        UserWarning, match=r"'a' is read as dates like 01/02/2020, in which .* day is assumed to come first"
+    ):
         encoder = TableEncoder().fit(column(text))
     assert encoder.forms_[0].order == "day first"
     with warnings.catch_warnings():

@@ -98,7 +98,8 @@ def number_columns(y: Array, copies: int | None = None, name: str = "y") -> Arra
         return columns
     if columns.shape[1] != 1:
         raise ValueError(
-            f"{name} has {columns.shape[1]} columns: several quantiles can be predicted only if y is one column"
+            f"{name} has {columns.shape[1]} columns: several quantiles can be predicted only if y is one column, so "
+            "fit one model for each"
         )
     return np.repeat(columns, copies, axis=1)
 

@@ -296,7 +296,8 @@ class NpyFiles(ArrayFiles):
             columns = [self._column(value, d) for value in np.atleast_1d(features).tolist()]
             if set(columns) & set(others):
                 raise ValueError(
-                    f"features={shown(features)} contains the target or the weight, which cannot be features"
+                    f"features={shown(features)} contains the target or the weight, which cannot be features: leave "
+                    "them out"
                 )
         if not columns:
             raise ValueError(f"{self.readers[0].path} has {d} columns, and none of them is left for features")

@@ -88,7 +88,8 @@ class Column:
         """Return a matrix of copies of the only column."""
         if self.shape[1] != 1:
             raise ValueError(
-                f"y has {self.shape[1]} columns: several quantiles can be predicted only if y is one column"
+                f"y has {self.shape[1]} columns: several quantiles can be predicted only if y is one column, so "
+                "fit one model for each"
             )
         extremes = np.repeat(self._extremes, copies, axis=1)
         return self.decoded(lambda raw: np.repeat(raw, copies, axis=1), extremes, self.dtype)

@@ -324,7 +324,7 @@ def test_splitters():
     [
         (ShuffleSplit(3), "every row must be in one fold"),
         (TimeSeriesSplit(3), "every fold must be predicted from all other rows"),
-        (np.zeros(90, dtype=int), "one fold only"),
+        (np.zeros(90, dtype=int), "only one fold .* give at least two"),
         (np.arange(80), r"cv has shape \(80,\)"),
         (91, "cv=91 folds are more than there are rows"),
         ("many", "cv='many' must be"),

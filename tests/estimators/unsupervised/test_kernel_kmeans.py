@@ -155,7 +155,7 @@ def test_an_empty_cluster_takes_the_farthest_row():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_rows_that_the_centers_miss_are_no_reason_to_go_on(dtype):
     X = np.concatenate([np.zeros((20_497, 2)), [[5.0, 5.0], [9.0, 9.0], [-9.0, 0.0]]])
-    with pytest.warns(ConvergenceWarning, match="2 clusters .* n_clusters=4: the centers cannot .* raise n_centers"):
+    with pytest.warns(ConvergenceWarning, match="2 clusters .* n_clusters=4: the centers do not .* raise n_centers"):
         model = KernelKMeans(4, n_centers=100, dtype=dtype, random_state=0).fit(X)
     assert model.n_iter_ <= 3
     with warnings.catch_warnings():
@@ -305,7 +305,7 @@ def test_bad_parameters(parameters, message, X):
 def test_bad_rows(X):
     with pytest.raises(ValueError, match="NaN"):
         KernelKMeans().fit(np.where(X[3, 2] == X, np.nan, X))
-    with pytest.raises(ValueError, match="at most the number of rows that count, 2"):
+    with pytest.raises(ValueError, match="n_clusters=3 must be at most the number of rows with positive weight, 2"):
         KernelKMeans(3).fit(X, sample_weight=np.arange(300) < 2)
     with pytest.raises(MemoryError, match="would fit"):
         KernelKMeans(n_centers=300, memory_budget="1MB").fit(X)
