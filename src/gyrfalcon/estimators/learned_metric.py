@@ -54,7 +54,7 @@ _WORSE = 1.05  # a round whose error is larger than the best by this factor ends
 @register
 @described
 class LearnedMetric(OneToOneFeatureMixin, TransformerMixin, Estimator):  # type: ignore[misc]
-    """Scales of the features, or a matrix, under which a kernel method learns y better; a step before such a method.
+    """Learn scales of the features, or a matrix, that make a kernel method more accurate: a step of a pipeline.
 
     A kernel with one length scale treats all features alike, and irrelevant features hide the others. Here a FALKON fit
     determines which features matter: feature j is multiplied by the root of the mean squared derivative of the fit with

@@ -60,13 +60,12 @@ def learn_stream(
     max_new_centers : int, default=0
         Largest number of rows of each batch that become centers, because the present ones do not represent them.
     checkpoint : str, path-like or Checkpoint, optional
-        Folder in which the model is kept, at most every 30 seconds if it is no `Checkpoint`, and at the end. The same
-        call continues from there after the process has ended: batches that were learnt are taken from the iterable and
-        left out.
+        Folder in which the model is saved, every 30 seconds, or as often as a `Checkpoint` specifies, and at the end.
+        If the process was killed, the same call continues from there: it skips the batches that were learned before.
     callbacks : callable, Callback or a list of these, optional
-        Called with the record of each batch but the first of a model that is not fitted. `error_before` is the root
-        mean squared error on the batch before it was learnt. True as a return value stops. See
-        `callbacks.DriftMonitor`.
+        Functions that are called with the record of each batch, except for the first batch of a model that is not
+        fitted. `error_before` is the root mean squared error on the batch before it was learned. If a function returns
+        True, no further batch is learned. See `callbacks.DriftMonitor`.
 
     Returns
     -------

@@ -79,29 +79,29 @@ def tune(
         "evidence" is the bound on the marginal likelihood of a sparse Gaussian process [1]_. "complexity" is the sum of
         the effective dimension, the data fit and what the centers miss of the kernel [2]_. "validation" is the mean
         squared error on a fifth of the rows, which the parameters may then follow too closely if there are few rows.
-        Labels are learnt as numbers in all of them.
+        With all of them, labels are treated as numbers.
     sample_weight : array of shape (n,), optional
         As for `fit`.
     tune_centers : bool, default=False
         Whether the centers are tuned, too. The model must have the parameter `centers`.
     kernels : list of kernels or names, optional
-        Kernels that take turns in the place of the model's, such as ``[Matern(nu=nu) for nu in (0.5, 1.5, 2.5)]``. Each
-        is tuned on the sample, and the one with the smallest objective is chosen.
+        Kernels to compare, instead of the model's own, such as ``[Matern(nu=nu) for nu in (0.5, 1.5, 2.5)]``. Each is
+        tuned on the sample, and the one with the smallest objective is chosen.
     sample_size : int, default=10000
-        Rows of the sample.
+        Number of rows in the sample.
     max_iter : int or None, default=None
         Largest number of iterations on the sample. None is 50, and 20 with `tune_centers` if all rows follow.
     max_iter_all : int or None, default=None
         Largest number of iterations on all rows, each of which takes about 3 n M^2 operations. None is 10, and 23 with
         `tune_centers`. 0 tunes on the sample only, and takes memory for the sample only.
     checkpoint : str, path-like or Checkpoint, optional
-        Folder in which the parameters are kept after an iteration, at most every 30 seconds if it is no `Checkpoint`.
-        If the process was killed, the same call continues from there: with ``tune_centers`` it ends with the same
-        bits; otherwise L-BFGS begins anew at the parameters that were reached.
+        Folder in which the parameters are saved, every 30 seconds, or as often as a `Checkpoint` specifies. If the
+        process was killed, the same call continues from there: with ``tune_centers`` it ends with the same bits;
+        otherwise L-BFGS begins anew at the parameters that were reached.
     random_state : int, RandomState or None, default=None
-        Draws the sample, the centers and the held-out rows.
+        Seed of the sample, of the centers and of the held-out rows.
     callbacks : callable, Callback or a list of these, optional
-        Called with the record of each iteration; True as a return value stops the search.
+        Functions that are called with the record of each iteration; if one returns True, the search ends.
     verbose : int, default=0
         1 shows a progress bar.
 

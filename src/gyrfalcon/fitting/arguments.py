@@ -46,8 +46,9 @@ ARGUMENTS: Mapping[str, Entry] = {
     ),
     "max_new_centers": Entry(
         "int, default=0",
-        """At most this number of rows become centers as well, if the present centers do not represent at least a tenth
-        of k(x, x). Rows learnt before count by the part of them that the earlier centers represent.""",
+        """Maximum number of rows of the batch that become centers. Only rows are eligible of which the present centers
+        leave at least a tenth of k(x, x) unrepresented. Rows that were learned before contribute to the new
+        coefficients only by the part that the earlier centers represent.""",
     ),
     "validation.X_val y_val": Entry(
         "optional",

@@ -321,9 +321,9 @@ def open(
 ) -> Dataset:
     """Open files as rows that estimators read block by block, never holding all of them in memory.
 
-    Columns of text, categories and dates, and gaps, are taken by AutoRegressor, AutoClassifier and TableEncoder, which
-    read such files into memory, unless they are Parquet or Arrow files that are too large for that; the other
-    estimators refuse them when they read the rows.
+    AutoRegressor, AutoClassifier and TableEncoder accept columns of text, categories and dates, and missing values.
+    They read such files into memory, unless these are Parquet or Arrow files that are too large for it. The other
+    estimators raise an error when they read such columns.
 
     Parameters
     ----------
@@ -348,15 +348,15 @@ def open(
         Where Parquet, Arrow and CSV files are, such as ``pyarrow.fs.S3FileSystem()``; by default on this machine.
     delimiter : str, optional
         Separator of the columns of CSV files, such as ``";"`` or ``"\\t"``; by default a comma, unless the first line
-        has none but semicolons, tabs or bars.
+        contains semicolons, tabs or bars and no comma.
     encoding : str, optional
         How the text of CSV files is encoded, such as ``"latin-1"`` or ``"cp1252"``; by default UTF-8, or UTF-16 if the
         file begins with its mark.
     decimal : {".", ","}, optional
-        The decimal point of CSV files; by default a comma if columns are not separated by commas, and more columns are
-        numbers with it.
+        The decimal point of CSV files. By default it is a comma if columns are not separated by commas, and if more
+        columns can then be read as numbers.
     thousands : str, optional
-        What separates groups of three digits in CSV files, such as ``"."``; nothing by default.
+        Separator of groups of three digits in CSV files, such as ``"."``; nothing by default.
 
     Returns
     -------

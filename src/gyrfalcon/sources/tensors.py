@@ -44,7 +44,7 @@ class _OfNamespace(Protocol):
 
 
 def is_tensor(X: Any) -> bool:
-    """Whether `X` is a tensor, and no NumPy array.
+    """Whether `X` is a tensor and not a NumPy array.
 
     Examples
     --------

@@ -84,8 +84,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
     See Also
     --------
-    AutoRegressor : The same for numbers.
-    FalkonClassifier : One model whose parameters are yours to choose.
+    AutoRegressor : Regression, in the same way.
+    FalkonClassifier : A single model, with parameters that you choose.
 
     Notes
     -----
@@ -228,7 +228,7 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
 
     @lazily
     def decision_function(self, X: Any) -> Array:
-        """Return log P of each class, or of two log P(second) - log P(first).
+        """Return the logarithm of the probability of each class; for two classes, that of the second minus the first.
 
         Parameters
         ----------
@@ -293,10 +293,10 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict sets of classes that contain the right one with about the given probability.
 
-        A set has the classes whose probability is above a threshold, which predictions for rows that were held out in
-        cross-validation determine. If new rows are like those of training, sets contain the right class with the given
-        probability, up to what the models of all rows differ from those of the folds by. A row unlike all others may
-        have an empty set.
+        A set contains the classes whose probability is above a threshold, which is chosen by predictions for rows that
+        were held out in cross-validation. If new rows are like the training rows, sets contain the right class with
+        about the given probability: the models fitted to all rows differ a little from those of the folds. The set of
+        a row that is unlike all others may be empty.
 
         Parameters
         ----------

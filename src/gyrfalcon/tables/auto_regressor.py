@@ -94,7 +94,7 @@ class AutoRegressor(MultiOutputMixin, RegressorMixin, AutoEstimator):
     See Also
     --------
     AutoClassifier : The same for classes.
-    FalkonRegressor : One model whose parameters are yours to choose.
+    FalkonRegressor : A single model, with parameters that you choose.
     LearnedMetric : The scales of features alone.
 
     Notes
