@@ -14,3 +14,7 @@ class Brief:
 
     def __repr__(self):
         return f"Brief({self.most})"
+
+
+# Of fits that are to give the same model: on a busy machine the usual budget of a minute may end the search first.
+BRIEF = {"callbacks": Brief(2), "time_budget": 100_000}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
-from short_search import Brief
+from short_search import BRIEF, Brief
 
 import gyrfalcon
 from gyrfalcon import AutoClassifier, AutoRegressor, FalkonRegressor, TableEncoder
@@ -107,7 +107,7 @@ def test_the_encoder_of_numbers(opened):
 
 def test_the_same_model_as_of_the_table(opened):
     table = as_read(frame(), opened)
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF)
     expected = model.fit(table[FEATURES], table["y"], table["w"]).predict(table[FEATURES])
     data = opened(target="y", weight="w")
     model.fit(data)
@@ -121,7 +121,7 @@ def test_the_same_model_as_of_the_table(opened):
 
 def test_labels_that_are_text(opened):
     table = as_read(frame(), opened)
-    model = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0)
+    model = AutoClassifier(families=("kernel",), random_state=0, **BRIEF)
     expected = model.fit(table[FEATURES], table["label"]).predict_proba(table[FEATURES])
     data = opened(target="label")
     assert_array_equal(model.fit(data).predict_proba(data), expected)
@@ -136,10 +136,10 @@ def test_validation_rows_parts_and_chosen_rows(opened):
     train, test = data.split(random_state=0)
     chosen = data.take([7, 3, 150])
     assert_array_equal(chosen.y, y[[7, 3, 150]])
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(train, X_val=test)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF).fit(train, X_val=test)
     assert_array_equal(model.predict(chosen), model.predict(X.iloc[[7, 3, 150]]))
     kept = np.setdiff1d(np.arange(N), test._chosen)
-    other = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
+    other = AutoRegressor(families=("kernel",), random_state=0, **BRIEF)
     other.fit(X.iloc[kept], y[kept], X_val=X.iloc[test._chosen], y_val=y[test._chosen])
     assert_array_equal(model.predict(X), other.predict(X))
 
@@ -148,7 +148,7 @@ def test_dask_dataframes():
     table = frame()
     X, y, w = table[FEATURES], table["y"], table["w"]
     lazy = dd.from_pandas(table, npartitions=3)
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF)
     expected = model.fit(X, y, w).predict(X)
     model.fit(lazy[FEATURES], lazy["y"], lazy["w"])
     predictions = model.predict(lazy[FEATURES])
@@ -156,13 +156,13 @@ def test_dask_dataframes():
     assert_array_equal(predictions.compute(), expected)
     assert_array_equal(model.predict_interval(lazy[FEATURES]), model.predict_interval(X))
     assert model.score(lazy[FEATURES], lazy["y"]) == model.score(X, y)
-    labels = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0).fit(lazy[FEATURES], lazy["label"])
+    labels = AutoClassifier(families=("kernel",), random_state=0, **BRIEF).fit(lazy[FEATURES], lazy["label"])
     assert set(labels.predict(lazy[FEATURES]).compute()) <= {"high", "low"}
 
 
 def test_a_lazy_frame_itself():
     table = pl.from_pandas(frame()[FEATURES])
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(table.lazy(), frame()["y"])
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF).fit(table.lazy(), frame()["y"])
     assert_array_equal(model.predict(table.lazy()), model.predict(table))
 
 
@@ -184,7 +184,7 @@ def test_numbers_alone_are_read_in_blocks_and_may_have_gaps(opened):
     table, names = frame(), ["x", "count"]
     data = opened(features=names, target="y")
     assert data.X.is_numeric()
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(data)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF).fit(data)
     assert_array_equal(model.predict(data), model.predict(table[names]))
     with pytest.raises(ValueError, match=r"column 'x' has no value in row 0|contains NaN"):
         FalkonRegressor(n_centers=10).fit(data)
@@ -219,7 +219,7 @@ def test_codes_with_zeros_are_text(tmp_path):
     data = gyrfalcon.open(tmp_path / "rows.csv", target="y")
     assert not data.X.is_numeric()
     assert data.X.take(np.array([1]))[0].tolist() == [37, 1]  # as numbers, for who wants them
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0).fit(data)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF).fit(data)
     assert model.encoders_[0].kinds_.tolist() == ["category", "number"]
     few = rows[rows["code"].isin(["00111"])].assign(code="111")  # which looks like a number
     few.to_csv(tmp_path / "few.csv", index=False)
@@ -342,7 +342,7 @@ def test_some_rows_of_a_table_in_files(in_files, whole):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_table_that_stays_in_files_is_learnt_as_one_in_memory(in_files, large, whole, weighted):
     options = {"weight": "w"} if weighted else {}
-    model = AutoRegressor(callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(random_state=0, **BRIEF)
     data = in_files(target="y", **options)
     expected = model.fit(data).predict(frame()[FEATURES])
     assert whole
@@ -372,8 +372,8 @@ def test_rows_of_weight_0_and_parts_stay_in_files(in_files, large, whole):
     table, weight = frame()[FEATURES], (np.arange(N) % 5 > 0) * 1.0
     large()
     train, _ = in_files(target="label").split(random_state=0)
-    model = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0).fit(train)
-    other = AutoClassifier(families=("kernel",), callbacks=Brief(2), random_state=0)
+    model = AutoClassifier(families=("kernel",), random_state=0, **BRIEF).fit(train)
+    other = AutoClassifier(families=("kernel",), random_state=0, **BRIEF)
     other.fit(table.iloc[train._chosen], frame()["label"].iloc[train._chosen])
     assert_array_equal(model.predict_proba(table), other.predict_proba(table))
     data = in_files(target="label")
@@ -385,7 +385,7 @@ def test_rows_of_weight_0_and_parts_stay_in_files(in_files, large, whole):
 
 def test_without_room_on_the_disk_rows_are_encoded_in_every_pass(in_files, large, monkeypatch):
     large()
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0)
+    model = AutoRegressor(families=("kernel",), random_state=0, **BRIEF)
     expected = model.fit(in_files(target="y")).predict(frame()[FEATURES])
     monkeypatch.setattr(scratch, "temporary_file", lambda *a: None)
     assert_array_equal(model.fit(in_files(target="y")).predict(frame()[FEATURES]), expected)
@@ -394,7 +394,7 @@ def test_without_room_on_the_disk_rows_are_encoded_in_every_pass(in_files, large
 def test_a_checkpoint_of_a_table_that_stays_in_files(in_files, large, tmp_path_factory):
     large()
     folder = tmp_path_factory.mktemp("state")
-    model = AutoRegressor(families=("kernel",), callbacks=Brief(2), random_state=0, checkpoint=folder)
+    model = AutoRegressor(families=("kernel",), random_state=0, checkpoint=folder, **BRIEF)
     expected = model.fit(in_files(target="y")).predict(frame()[FEATURES])
     records = model.candidates_
     assert_array_equal(model.fit(in_files(target="y")).predict(frame()[FEATURES]), expected)
