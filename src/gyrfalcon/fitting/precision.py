@@ -14,7 +14,8 @@ as penalty (K_MM + rho I) with rho = (J - s) / 2 for a least eigenvalue s of K_M
 knows are penalised too much, and rows far from all centers, where such functions are large, are not fitted: with 40
 centers in two dimensions f was off by 5% of its deviation with penalties of 1e-3 and of 1e-6 alike. Both losses are
 computed in float64 on a sample: the solution with the jitter beside the one without, and rounding at the coefficients
-that the jitter leaves.
+that the jitter leaves. A kernel that is not positive needs a jitter that outweighs the negative eigenvalues of K_MM in
+float64 too: both solutions have it.
 
 In float64 the jitter is felt first. It adds penalty jitter |coef|^2 to the objective, which is mean(f^2) + penalty
 |f|^2 and linear terms, so that f moves by no more than the root of this on the rows.
@@ -215,7 +216,9 @@ def _foreseen(
     if _all_above(K_ZZ, least * m if penalty < least else jitter):
         return 0.0
     values, vectors = np.linalg.eigh(K_ZZ)
-    remaining = max(0.0, jitter - float(values[0])) / 2
+    # that of a kernel that is not positive outweighs its negative eigenvalues, in float64 too
+    inevitable = -float(values[0]) if values[0] < -jitter < 0 else 0.0
+    remaining = inevitable or max(0.0, jitter - float(values[0])) / 2
     kept = values > 1e-15 * values[-1]
     R = vectors[:, kept] / np.sqrt(values[kept])
     at = draw(n, min(n, _ROWS), np.random.RandomState(0))
@@ -229,12 +232,17 @@ def _foreseen(
     values, vectors = np.linalg.eigh(F.T @ (weight[:, None] * F) / len(at))
     F, R, values = F @ vectors, R @ vectors, np.maximum(values, 0.0)[:, None]
     z = F.T @ (weight[:, None] * y) / len(at)
-    residual = y - F @ (z / (values + penalty))
+
+    def solution(penalty: float, jitter: float) -> Array:
+        if jitter == 0:
+            return z / (values + penalty)
+        return np.linalg.solve(np.diagflat(values + penalty) + penalty * jitter * (R.T @ R), z)
+
+    residual = y - F @ solution(penalty, inevitable)
     noise = np.average(np.square(residual), axis=0, weights=weight) * values
     z = np.where(np.square(z) > _VISIBLE**2 * noise / len(at), z, np.sqrt(noise / n))
-    beta = z / (values + penalty)
     raised = max(penalty, _EPS / 8 * size)
-    found = np.linalg.solve(np.diagflat(values + raised) + raised * remaining * (R.T @ R), z)
+    beta, found = solution(penalty, inevitable), solution(raised, remaining)
     lost, f = np.sqrt(np.square(F @ (beta - found)).mean(axis=0)), F @ beta
     if factors is None:  # coefficients of all rows are residuals over penalty n
         squares = np.square(weight * np.sqrt(np.square(K).mean(axis=1)))[:, None]

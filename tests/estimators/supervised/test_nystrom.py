@@ -14,7 +14,7 @@ from variant_checks import parametrize_with_variant_checks
 import gyrfalcon
 from gyrfalcon import FalkonRegressor
 from gyrfalcon.estimators import NystromRegressor
-from gyrfalcon.kernels import Gaussian, Linear
+from gyrfalcon.kernels import Gaussian, Linear, Matern
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -252,9 +252,10 @@ EACH = pytest.mark.parametrize(
 @EACH
 def test_float32(model):
     X, y = data()
+    model = clone(model).set_params(kernel=Matern(1.2, nu=1.5))  # of which float32 loses nothing
     single = clone(model).fit(X.astype(np.float32), y.astype(np.float32))
     assert single.centers_.dtype == np.float32
-    assert_allclose(single.predict(X), clone(model).fit(X, y).predict(X), rtol=2e-2, atol=2e-2)
+    assert_allclose(single.predict(X), clone(model).fit(X, y).predict(X), rtol=2e-4, atol=2e-4)
 
 
 @EACH
