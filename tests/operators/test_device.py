@@ -275,6 +275,26 @@ def test_blocks_do_not_depend_on_who_else_uses_the_memory(monkeypatch, frees):
     assert len(sizes) == 1
 
 
+def test_the_precision_of_products_is_set_once_a_pass(monkeypatch):
+    """Setting it for each product of each block would take the host as long as launching them."""
+    from gyrfalcon._utils import precision
+
+    X, Z, V, U, w = problem()
+    there = DeviceOperator(KERNEL, X, Z, device=["cpu"] * 2)
+    there.block_size = 100
+    times, set_ = [], precision._set
+    monkeypatch.setattr(precision, "_set", lambda name: (times.append(name), set_(name)))
+    for products in (
+        lambda: there.matmat(V),
+        lambda: there.rmatmat(U),
+        lambda: there.sandwich(V),
+        lambda: there.sandwich(V, Rowwise(squared_curve, U, w, portable=True)),
+    ):
+        times.clear()
+        products()
+        assert times == ["ieee"]
+
+
 @pytest.mark.parametrize("devices", ["cpu", ["cpu"] * 3], ids=str)
 def test_the_same_bits_on_the_same_devices(devices):
     X, Z, V, U, w = problem(5000)

@@ -33,13 +33,6 @@ class _Holders:
         """Return whether a thread may enter now."""
         return self.alone in (None, thread) and (not alone or set(self.threads) <= {thread})
 
-    def apply(self) -> None:
-        """Make PyTorch's setting that of the threads."""
-        if self.threads:
-            _set(self.precision)
-        else:
-            _restore(self.saved)
-
     def leave(self) -> None:
         """Restore the setting in a forked child: the threads that hold it were not copied, and would never leave."""
         if self.threads:
@@ -54,25 +47,32 @@ def matmul_precision(tf32: bool = False) -> Iterator[None]:
     """Let matrix products in float32 keep all 24 bits, or 11 if `tf32`; restore the user's setting at the end.
 
     Several threads may be in the context at once, but one with `tf32` waits until it is alone and makes others wait,
-    since its setting also applies to their products. It should only make the product in the context.
+    since its setting also applies to their products. It should only make the product in the context, and must not be in
+    the context already: two such threads would wait for each other. To enter it again without `tf32` is cheap.
     """
     holders, thread = _holders.current, threading.get_ident()
     with holders.changed:
         holders.changed.wait_for(lambda: holders.may_join(thread, tf32))
-        if not holders.threads:
+        first = not holders.threads
+        if first:
             holders.saved = _saved()
         holders.threads[thread] += 1
         before = holders.alone, holders.precision
         holders.alone, holders.precision = (thread, "tf32") if tf32 else (holders.alone, "ieee")
-        holders.apply()
+        if first or holders.precision != before[1]:
+            _set(holders.precision)
     try:
         yield
     finally:
         with holders.changed:
             holders.threads[thread] -= 1
             holders.threads += Counter()  # drops those that are 0
+            held = holders.precision
             holders.alone, holders.precision = before
-            holders.apply()
+            if not holders.threads:
+                _restore(holders.saved)
+            elif holders.precision != held:
+                _set(holders.precision)
             holders.changed.notify_all()
 
 

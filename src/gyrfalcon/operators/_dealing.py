@@ -7,6 +7,7 @@ blocks, and gives up the rows that it keeps if this does not help.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from .._utils.copies import Fetched
 from .._utils.devices import free_memory, import_torch, is_out_of_memory
 from .._utils.memory import format_bytes
+from .._utils.precision import matmul_precision
 from .._utils.reservations import Claim
 from ..backends.sparse_tensors import SparseColumns
 from ..backends.torch_tiles import MakeTile
@@ -69,6 +71,7 @@ class Dealing(Operator):
     _host: KernelOperator
     _devices: tuple[Any, ...]
     _width: int
+    _tf32: bool
     _columns: SparseColumns | None
     _tiles: list[tuple[Any, MakeTile]]
     _fused: dict[Any, MakeFusedTile | None]
@@ -98,18 +101,27 @@ class Dealing(Operator):
     # ---- a pass ------------------------------------------------------------------------------------------------------
 
     def _pass(
-        self, launch: Launch, V: Array | None, shape: tuple[int, int] | None = None, *, ahead: bool = False
+        self,
+        launch: Launch,
+        V: Array | None,
+        shape: tuple[int, int] | None = None,
+        *,
+        ahead: bool = False,
+        calls: bool = False,
     ) -> list[Array]:
         """Launch all blocks, and return the sums of the devices if there are any to be made.
 
         V : what K is multiplied with, or None
         shape : that of the sums, or None
         ahead : whether what is left of a block takes no memory, so that the next one is launched before it is done
+        calls : whether a function of the user runs on the host in the pass, which keeps the user's settings then
         """
         columns = V.shape[1] if shape is None and V is not None else shape[1] if shape is not None else 0
         pass_ = Pass(launch, partial(self._rows_for, columns), ahead=ahead)
         begin = [partial(lane.begin, V, shape) for lane in self._lanes]
-        return self._beside_kept_rows(lambda: self._try_pass(pass_, begin, sums=shape is not None))
+        # once for the whole pass: for each product it would take the host as long as launching it
+        with nullcontext() if calls or self._tf32 else matmul_precision():
+            return self._beside_kept_rows(lambda: self._try_pass(pass_, begin, sums=shape is not None))
 
     def _rows_for(self, columns: int) -> int:
         """Return how many rows make a block in products with a number of columns."""

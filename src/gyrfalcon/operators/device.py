@@ -211,7 +211,7 @@ class DeviceOperator(Dealing):
         if checked is None or (isinstance(checked, Rowwise) and checked.portable):
             return like_given(self._sum(self._on_device(checked, image), columns, k, ahead=True))
         launch = self._through_host(checked if image is None else recording(checked, image))
-        return like_given(self._sum(launch, columns, k))
+        return like_given(self._sum(launch, columns, k, calls=True))
 
     def add_blocks(self, sums: BlockSums) -> None:
         squares, M = sums.squares, self.shape[1]
@@ -315,8 +315,8 @@ class DeviceOperator(Dealing):
 
         return launch
 
-    def _sum(self, launch: Launch, V: Array | None, k: int, *, ahead: bool = False) -> Array:
-        totals = self._pass(launch, V, (self.shape[1], k), ahead=ahead)
+    def _sum(self, launch: Launch, V: Array | None, k: int, *, ahead: bool = False, calls: bool = False) -> Array:
+        totals = self._pass(launch, V, (self.shape[1], k), ahead=ahead, calls=calls)
         total = np.zeros((self.shape[1], k))
         for part in totals:
             total += part
