@@ -55,16 +55,6 @@ for record in metric.history_:
         f"{record['validation_error']:.3f}, {record['seconds']:.1f} s"
     )
 
-# y depends on one direction, which is no feature
-direction = np.ones(15) / np.sqrt(15)
-y_train, y_test = (
-    np.sin(4 * (part - 0.5) @ direction) for part in (X_train, X_test)
-)
-for kind in ("diagonal", "full"):
-    falkon = FalkonRegressor(penalty=1e-6, random_state=0)
-    metric = LearnedMetric(falkon, kind=kind, random_state=0)
-    print(f"{kind} metric: {error(make_pipeline(metric, falkon)):.4f}")
-
 # %%
 # The first five features matter, the last ten have no effect.
 
@@ -76,3 +66,16 @@ panel.set(
     xticks=np.arange(15),
 )
 plt.show()
+
+# %%
+# If y depends on a direction that is none of the features, scales of the
+# features do not help. A full matrix does.
+
+direction = np.ones(15) / np.sqrt(15)
+y_train, y_test = (
+    np.sin(4 * (part - 0.5) @ direction) for part in (X_train, X_test)
+)
+for kind in ("diagonal", "full"):
+    falkon = FalkonRegressor(penalty=1e-6, random_state=0)
+    learned = LearnedMetric(falkon, kind=kind, random_state=0)
+    print(f"{kind} metric: {error(make_pipeline(learned, falkon)):.4f}")
