@@ -16,7 +16,7 @@ from gyrfalcon._utils import copies, devices
 from gyrfalcon._utils.copies import Fetched
 from gyrfalcon._utils.devices import free_memory, is_out_of_memory, resolve_devices, round_to_tf32
 from gyrfalcon._utils.precision import matmul_precision
-from gyrfalcon.backends import torch_tiles
+from gyrfalcon.backends import torch_tiles, triton_tiles
 from gyrfalcon.kernels import ArcCosine, CallableKernel, Gaussian, Laplacian, Linear, Matern, Polynomial
 from gyrfalcon.losses import (
     Hinge,
@@ -45,8 +45,10 @@ TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 
 @pytest.fixture
 def cuda(monkeypatch):
+    """Two CUDA devices that make K by PyTorch; fused products, for which an interpreter runs, have their own file."""
     from pretended import pretend
 
+    monkeypatch.setattr(triton_tiles, "FUSED_ON", set())
     with pretend(monkeypatch) as devices:
         yield devices
 

@@ -532,10 +532,18 @@ def test_compiled_for_gpus_without_spills(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
     del environment["TRITON_INTERPRET"]
     run = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True, env=environment)
-    *found, starved = json.loads(run.stdout)
-    assert starved["spills"] > 0  # that spills would be seen
+    found = {method: [] for method in ("starved", "launched", "compiled")}
+    for one in json.loads(run.stdout):
+        found[one["method"] if one["method"] in found else "compiled"].append(one)
+    assert found["starved"][0]["spills"] > 0  # that spills would be seen
+    # 600 rows and 300 centers, K v and K'u with one column and with two: programs for as many rows, and parts of a sum
+    launched = [(one["target"], one["grid"][0], one["warps"]) for one in found["launched"]]
+    assert launched == [
+        *(("sm_80", programs, 8) for programs in (5 * 1, 3 * 1, 5 * 6, 3 * 10)),
+        *(("sm_89", programs, 4) for programs in (75 * 1, 38 * 1, 75 * 1, 38 * 2)),
+    ]
     recorded = {variant(one): one for one in RECORDED}
-    for one in found:
+    for one in found["compiled"]:
         assert one["spills"] == 0, one
         assert 0 < one["registers"] <= 255, one
         most = recorded[variant(one)].get("instructions")

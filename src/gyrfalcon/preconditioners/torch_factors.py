@@ -170,10 +170,11 @@ class TorchFactors(FactorEngine):
             with matmul_precision(), single_threaded_blas():
                 copies = [copies_to(device, _BUFFERS) for device in self.devices]
                 tiles = _Tiles(import_torch().from_numpy(matrix), size, copies, axis, n_kept)
-                if resident:
+                stays = resident and any(device.type != "cpu" for device in self.devices)
+                if stays:
                     self._deal(tiles.send, range(len(tiles.spans)), copies)
                 yield tiles
-                if resident and not read_only:
+                if stays and not read_only:
                     self._deal(tiles.bring_back, range(len(tiles.spans)), copies)
         except RuntimeError as error:
             if not is_out_of_memory(error):
