@@ -302,6 +302,13 @@ def report(cells: Sequence[Cell], names: Sequence[str], methods: Sequence[str]) 
             compare(means, there, methods, ours, measure)
     rows = [[name, *(mean(cells, name, method, "seconds") for method in methods)] for name in names if name in tasks]
     table("seconds, mean over seeds", ["table", *methods], rows)
+    for ours, peer in itertools.permutations(methods, 2):
+        if ours.startswith("gyrfalcon") and not peer.startswith("gyrfalcon"):
+            rows = [
+                [name, a, b, f"{ratio:.3f}", f"{spread:.3f}", splits]
+                for name, a, b, ratio, spread, splits in over_splits(cells, names, ours, peer)
+            ]
+            table(f"{ours} beside {peer}", ["table", ours, peer, "ratio", "+-", "splits"], rows)
 
 
 def compare(means: dict[Any, float], names: Sequence[str], methods: Sequence[str], ours: str, measure: str) -> None:
@@ -318,6 +325,25 @@ def compare(means: dict[Any, float], names: Sequence[str], methods: Sequence[str
             rows.append([peer, f"{better} of {len(both)}", geometric, f"{worst[0]:.3f} ({worst[1]})"])
     of = "1 - auc" if measure == "auc" else measure
     table(f"{ours} beside each: {of}", ["peer", "better on", "geometric mean of ratios", "worst ratio"], rows)
+
+
+def over_splits(cells: Sequence[Cell], names: Sequence[str], ours: str, peer: str) -> list[list[Any]]:
+    """Errors of two methods, means over the splits, and the ratio of each split: its mean and standard deviation."""
+    error = {
+        (cell["table"], cell["seed"], cell["method"]): cell.get("rmse", cell.get("log_loss"))
+        for cell in cells
+        if cell["method"] in (ours, peer)
+    }
+    rows = []
+    for name in names:
+        seeds = sorted(seed for table, seed, method in error if (table, method) == (name, ours))
+        pairs = [(error[name, seed, ours], error[name, seed, peer]) for seed in seeds if (name, seed, peer) in error]
+        if pairs:
+            ratios = [a / b for a, b in pairs]
+            spread = float(np.std(ratios, ddof=1)) if len(ratios) > 1 else float("nan")
+            means = [float(np.mean(column)) for column in zip(*pairs, strict=True)]
+            rows.append([name, *(f"{value:.4g}" for value in means), float(np.mean(ratios)), spread, len(pairs)])
+    return sorted(rows, key=lambda row: row[3])
 
 
 def mean(cells: Sequence[Cell], name: str, method: str, measure: str) -> float:
