@@ -505,6 +505,7 @@ def boost(
     share: float,
     max_leaves: int,
     min_leaf: int,
+    symmetric: bool,
     iterations: int,
     patience: int,
     seconds: float,

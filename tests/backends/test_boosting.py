@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 from gyrfalcon.backends.boosting import BoostTask, Growth, bin_rows, boost, reference_boost
 
 GROWTH = Growth(rate=0.2, l2=1.0, share=1.0, max_leaves=9, min_leaf=7, iterations=12, patience=50)
+SYMMETRIC = replace(GROWTH, max_leaves=8, symmetric=True)
+ROUGH = replace(GROWTH, max_leaves=40, min_leaf=1, l2=0.5, symmetric=True)  # 32 leaves
 
 
 def task_of(n_classes, weighted, dtype=np.float32):
@@ -31,8 +33,10 @@ def task_of(n_classes, weighted, dtype=np.float32):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_classes", [0, 2, 3])
-def test_trees_are_those_of_the_reference(n_classes, weighted):
+@pytest.mark.parametrize("growth", [GROWTH, SYMMETRIC, ROUGH], ids=["leaves", "levels", "levels of single rows"])
+def test_trees_are_those_of_the_reference(n_classes, weighted, growth):
     _, task = task_of(n_classes, weighted)
+    task = replace(task, growth=growth)
     ours, slow = boost(task, np.inf), reference_boost(task, np.inf)
     for name in ("feature", "bin", "left", "right", "root"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(slow, name), err_msg=name)
@@ -40,7 +44,19 @@ def test_trees_are_those_of_the_reference(n_classes, weighted):
     np.testing.assert_allclose(np.where(inner, 0.0, ours.value), np.where(inner, 0.0, slow.value), atol=1e-12)
     np.testing.assert_allclose(ours.curve, slow.curve, rtol=1e-11)
     assert len(ours.root) == 12 * max(1, n_classes * (n_classes > 2))
-    assert np.bincount(np.searchsorted(ours.root, np.flatnonzero(~inner), "right")).max() == 9  # leaves of a tree
+    leaves = np.bincount(np.searchsorted(ours.root, np.flatnonzero(~inner), "right"))  # of each tree
+    assert leaves.max() <= growth.max_leaves
+    assert leaves.max() > growth.max_leaves // 2
+
+
+def test_a_symmetric_tree_has_one_split_for_each_level():
+    _, task = task_of(0, False)
+    grown = boost(replace(task, growth=SYMMETRIC), np.inf)
+    inner = np.flatnonzero(grown.left >= 0)
+    trees = np.searchsorted(grown.root, inner, "right")
+    splits = {(t, f, b) for t, f, b in zip(trees, grown.feature[inner], grown.bin[inner], strict=True)}
+    assert len(splits) == 3 * len(grown.root)  # of at most eight leaves
+    assert len(inner) > 5 * len(grown.root)
 
 
 def test_a_fit_ends_when_the_loss_of_held_out_rows_falls_no_more():

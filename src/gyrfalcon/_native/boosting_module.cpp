@@ -35,10 +35,11 @@ class Interruption {
   const uint64_t before = interrupts.load();
 };
 
-// How trees grow, as in `GrowthSettings` of backends/boosting.py.
+// How trees grow, as in `Growth` of backends/boosting.py.
 struct Growth {
   double rate, l2, share;
   size_t max_leaves, min_leaf;
+  bool symmetric;
 };
 
 // Sums of the rows of a bin: gradients, second derivatives, and their number.
@@ -88,13 +89,14 @@ class Grower {
         first(binned.d + 1), state(seed * 2 + 1), end_time(deadline) {
     first[0] = 0;
     for (size_t f = 0; f < data.d; ++f) first[f + 1] = first[f] + size_t(data.n_bins[f]);
+    if (settings.symmetric) gains.resize(first.back());
     features.resize(data.d);
     std::iota(features.begin(), features.end(), size_t(0));
     used = std::clamp<size_t>(size_t(std::lround(settings.share * double(data.d))), 1, data.d);
   }
 
-  // Grow a tree with the derivatives of each row, the most valuable split first; add its leaves to the scores of training
-  // rows, of which there are `stride` for each row.
+  // Grow a tree with the derivatives of each row, the most valuable split first, or level by level; add its leaves to the
+  // scores of training rows, of which there are `stride` for each row.
   void grow(const std::vector<Derivatives>& derivatives, Nodes& nodes, double* scores, size_t stride) {
     draw_features();
     nodes.root.push_back(int32_t(nodes.feature.size()));
@@ -102,14 +104,10 @@ class Grower {
     leaves.push_back(Leaf{0, rows.size(), nodes.add(0.0), {}, {}, take_histogram()});
     fill(leaves[0], derivatives);
     for (size_t i = 0; i < rows.size(); ++i) add(leaves[0].total, derivatives[size_t(rows[i])]);
-    find_split(leaves[0]);
-    while (leaves.size() < settings.max_leaves && Clock::now() < end_time) {
-      size_t best = 0;
-      for (size_t i = 1; i < leaves.size(); ++i)
-        if (leaves[i].split.gain > leaves[best].split.gain) best = i;
-      if (leaves[best].split.gain <= 0.0) break;
-      divide(leaves, best, derivatives, nodes, leaves.size() + 1 < settings.max_leaves);
-    }
+    if (settings.symmetric)
+      grow_levels(leaves, derivatives, nodes);
+    else
+      grow_leaves(leaves, derivatives, nodes);
     for (Leaf& leaf : leaves) {
       const double value = -settings.rate * leaf.total.g / (leaf.total.h + settings.l2 + kTiny);
       nodes.value[leaf.node] = value;
@@ -132,6 +130,76 @@ class Grower {
   uint64_t state;
   Clock::time_point end_time;
   std::vector<std::vector<Bin>> pool;
+  std::vector<double> gains;  // of the split of all leaves at each bin of each feature
+
+  void grow_leaves(std::vector<Leaf>& leaves, const std::vector<Derivatives>& derivatives, Nodes& nodes) {
+    find_split(leaves[0]);
+    while (leaves.size() < settings.max_leaves && Clock::now() < end_time) {
+      size_t best = 0;
+      for (size_t i = 1; i < leaves.size(); ++i)
+        if (leaves[i].split.gain > leaves[best].split.gain) best = i;
+      if (leaves[best].split.gain <= 0.0) break;
+      const bool again = leaves.size() + 1 < settings.max_leaves;
+      const size_t other = leaves.size();
+      divide(leaves, best, derivatives, nodes, again);
+      if (again) find_split(leaves[best]), find_split(leaves[other]);
+    }
+  }
+
+  // All leaves of a level are split at the same bin of the same feature, if that leaves both sides enough rows.
+  void grow_levels(std::vector<Leaf>& leaves, const std::vector<Derivatives>& derivatives, Nodes& nodes) {
+    for (size_t most = 2; most <= settings.max_leaves && Clock::now() < end_time; most *= 2) {
+      const Split split = find_common_split(leaves);
+      if (split.gain <= 0.0) return;
+      for (size_t i = 0, count = leaves.size(); i < count; ++i) {
+        leaves[i].split = split;
+        leaves[i].split.left = left_of(leaves[i], split);
+        if (is_allowed(leaves[i].total, leaves[i].split.left))
+          divide(leaves, i, derivatives, nodes, 2 * most <= settings.max_leaves);
+      }
+    }
+  }
+
+  Bin left_of(const Leaf& leaf, const Split& split) const {
+    const Bin* const bins = leaf.histogram.data() + first[split.feature];
+    Bin left;
+    for (size_t b = 0; b <= split.bin; ++b) left.g += bins[b].g, left.h += bins[b].h, left.n += bins[b].n;
+    return left;
+  }
+
+  bool is_allowed(const Bin& all, const Bin& left) const {
+    return std::min(left.n, all.n - left.n) >= settings.min_leaf && std::min(left.h, all.h - left.h) >= kLeastCurvature;
+  }
+
+  Split find_common_split(const std::vector<Leaf>& leaves) {
+    double size = 0.0;
+    for (const Leaf& leaf : leaves) size += worth(leaf.total.g, leaf.total.h) + leaf.total.h;
+    Split split;
+    double best = 1e-12 * size;
+    for (size_t j = 0; j < used; ++j) {
+      const size_t f = features[j], n_bins = size_t(data.n_bins[f]);
+      double* const here = gains.data() + first[f];
+      std::fill(here, here + n_bins, 0.0);
+      for (const Leaf& leaf : leaves) {
+        const Bin& all = leaf.total;
+        if (all.n < 2 * settings.min_leaf) continue;
+        const Bin* const bins = leaf.histogram.data() + first[f];
+        const double now = worth(all.g, all.h);
+        Bin left;
+        double gain = 0.0;
+        for (size_t b = 0; b + 1 < n_bins; ++b) {
+          if (bins[b].n > 0) {
+            left.g += bins[b].g, left.h += bins[b].h, left.n += bins[b].n;
+            gain = is_allowed(all, left) ? worth(left.g, left.h) + worth(all.g - left.g, all.h - left.h) - now : 0.0;
+          }
+          here[b] += gain;
+        }
+      }
+      for (size_t b = 0; b + 1 < n_bins; ++b)
+        if (here[b] > best) best = here[b], split = Split{here[b], f, b, {}};
+    }
+    return split;
+  }
 
   static void add(Bin& bin, const Derivatives& d) { bin.g += d.g, bin.h += d.h, ++bin.n; }
 
@@ -240,7 +308,6 @@ class Grower {
           large.histogram[b].h -= small.histogram[b].h;
           large.histogram[b].n -= small.histogram[b].n;
         }
-      find_split(one), find_split(two);
     } else {
       pool.push_back(std::move(parent.histogram));
     }
@@ -344,8 +411,8 @@ std::vector<int64_t> checked_rows(const Vector<int64_t>& rows, size_t n) {
 
 nb::tuple boost(Matrix<uint8_t> bins, Vector<int32_t> n_bins, Vector<int64_t> train, Vector<int64_t> held,
                 Vector<double> y, Vector<double> weight, Vector<double> offset, size_t n_classes, double rate,
-                double l2, double share, size_t max_leaves, size_t min_leaf, size_t iterations, size_t patience,
-                double seconds, uint64_t seed) {
+                double l2, double share, size_t max_leaves, size_t min_leaf, bool symmetric, size_t iterations,
+                size_t patience, double seconds, uint64_t seed) {
   const Clock::time_point deadline =
       seconds < 1e9 ? Clock::now() + std::chrono::microseconds(int64_t(1e6 * std::max(seconds, 0.0)))
                     : Clock::time_point::max();
@@ -371,7 +438,7 @@ nb::tuple boost(Matrix<uint8_t> bins, Vector<int32_t> n_bins, Vector<int64_t> tr
     std::vector<double> scores(n * k), P(n_classes ? n * k : 0);
     for (size_t i = 0; i < n; ++i) std::copy(offset.data(), offset.data() + k, scores.data() + i * k);
     std::vector<Derivatives> derivatives(n);
-    Grower grower(data, learnt, Growth{rate, l2, share, max_leaves, min_leaf}, seed, deadline);
+    Grower grower(data, learnt, Growth{rate, l2, share, max_leaves, min_leaf, symmetric}, seed, deadline);
     curve.push_back(loss.mean(judging, scores));
     size_t best = 0;
     Interruption interruption;
@@ -398,8 +465,9 @@ void bind_boosting(nb::module_& m) {
   m.def("boost", &boost, nb::arg("bins").noconvert(), nb::arg("n_bins").noconvert(), nb::arg("train").noconvert(),
         nb::arg("held").noconvert(), nb::arg("y").noconvert(), nb::arg("weight").noconvert(),
         nb::arg("offset").noconvert(), nb::arg("n_classes"), nb::arg("rate"), nb::arg("l2"), nb::arg("share"),
-        nb::arg("max_leaves"), nb::arg("min_leaf"), nb::arg("iterations"), nb::arg("patience"), nb::arg("seconds"),
-        nb::arg("seed"), "Fit gradient-boosted trees until the loss of held-out rows falls no more, or time is up.");
+        nb::arg("max_leaves"), nb::arg("min_leaf"), nb::arg("symmetric"), nb::arg("iterations"), nb::arg("patience"),
+        nb::arg("seconds"), nb::arg("seed"),
+        "Fit gradient-boosted trees until the loss of held-out rows falls no more, or time is up.");
 }
 
 }  // namespace gyrfalcon

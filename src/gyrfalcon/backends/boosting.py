@@ -45,6 +45,8 @@ class Growth:
     min_leaf : fewest rows of a leaf
     iterations : most iterations, each with a tree for each output
     patience : iterations without a smaller loss of held-out rows that end a fit
+    symmetric : whether all leaves of a level are split at the same bin of the same feature, as long as all levels have
+        at most `max_leaves`; otherwise the leaf whose split has the largest gain is split next
     """
 
     rate: float
@@ -54,6 +56,7 @@ class Growth:
     min_leaf: int
     iterations: int
     patience: int
+    symmetric: bool = False
 
 
 class Grown(NamedTuple):
@@ -149,6 +152,7 @@ def boost(task: BoostTask, seconds: float) -> Grown:
             growth.share,
             growth.max_leaves,
             growth.min_leaf,
+            growth.symmetric,
             growth.iterations,
             growth.patience,
             float(seconds),
@@ -233,46 +237,84 @@ def _loss(task: BoostTask, scores: Array) -> float:
 
 
 def _grow(task: BoostTask, g: Array, h: Array, features: Array, nodes: _Nodes) -> Array:
-    """Grow a tree, the most valuable split first; return the leaf of every row."""
-    bins, growth, train = task.binned.bins, task.growth, np.zeros(len(g), dtype=bool)
+    """Grow a tree, the most valuable split first, or level by level; return the leaf of every row."""
+    train = np.zeros(len(g), dtype=bool)
     train[task.train] = True
     leaf = np.full(len(g), nodes.add())
     nodes.root.append(int(leaf[0]))
-    splits = {int(leaf[0]): _best_split(bins, np.flatnonzero(train), g, h, features, growth)}
-    while len(splits) < growth.max_leaves:
-        node = max(splits, key=lambda one: splits[one][0])
-        gain, feature, border = splits.pop(node)
-        if gain <= 0:
-            splits[node] = (gain, feature, border)
-            break
-        one, two = nodes.add(), nodes.add()
-        nodes.feature[node], nodes.bin[node], nodes.left[node], nodes.right[node] = feature, border, one, two
-        inside = leaf == node
-        leaf[inside] = np.where(bins[feature, inside] <= border, one, two)
-        for child in (one, two):
-            splits[child] = _best_split(bins, np.flatnonzero(train & (leaf == child)), g, h, features, growth)
-    for node in splits:
+    grow = _grow_levels if task.growth.symmetric else _grow_leaves
+    for node in grow(task, g, h, features, nodes, train, leaf):
         rows = train & (leaf == node)
-        nodes.value[node] = float(-growth.rate * g[rows].sum() / (h[rows].sum() + growth.l2))
+        nodes.value[node] = float(-task.growth.rate * g[rows].sum() / (h[rows].sum() + task.growth.l2))
     return leaf
 
 
+def _grow_leaves(
+    task: BoostTask, g: Array, h: Array, features: Array, nodes: _Nodes, train: Array, leaf: Array
+) -> list[int]:
+    """Split the leaf with the largest gain until there are enough; return the leaves, and their numbers in `leaf`."""
+    bins, growth = task.binned.bins, task.growth
+    splits = {int(leaf[0]): _best_split(bins, [np.flatnonzero(train)], g, h, features, growth)}
+    while len(splits) < growth.max_leaves:
+        node = max(splits, key=lambda one: splits[one][0])
+        gain, feature, border = splits[node]
+        if gain <= 0:
+            break
+        del splits[node]
+        for child in _divide(bins, leaf, node, feature, border, nodes):
+            splits[child] = _best_split(bins, [np.flatnonzero(train & (leaf == child))], g, h, features, growth)
+    return list(splits)
+
+
+def _grow_levels(
+    task: BoostTask, g: Array, h: Array, features: Array, nodes: _Nodes, train: Array, leaf: Array
+) -> list[int]:
+    """Split all leaves at the same place, level by level; return the leaves, and their numbers in `leaf`."""
+    bins, growth = task.binned.bins, task.growth
+    leaves, most = [int(leaf[0])], 2
+    while most <= growth.max_leaves:
+        rows = {node: np.flatnonzero(train & (leaf == node)) for node in leaves}
+        gain, feature, border = _best_split(bins, list(rows.values()), g, h, features, growth)
+        if gain <= 0:
+            break
+        for place, node in enumerate([*leaves]):
+            if _gains(bins[feature, rows[node]], g[rows[node]], h[rows[node]], growth, border + 1)[1][border]:
+                leaves[place], other = _divide(bins, leaf, node, feature, border, nodes)
+                leaves.append(other)
+        most *= 2
+    return leaves
+
+
+def _divide(bins: Array, leaf: Array, node: int, feature: int, border: int, nodes: _Nodes) -> tuple[int, int]:
+    """Split a leaf into two, whose numbers are returned and written to `leaf`."""
+    one, two = nodes.add(), nodes.add()
+    nodes.feature[node], nodes.bin[node], nodes.left[node], nodes.right[node] = feature, border, one, two
+    inside = leaf == node
+    leaf[inside] = np.where(bins[feature, inside] <= border, one, two)
+    return one, two
+
+
 def _best_split(
-    bins: Array, rows: Array, g: Array, h: Array, features: Array, growth: Growth
+    bins: Array, leaves: list[Array], g: Array, h: Array, features: Array, growth: Growth
 ) -> tuple[float, int, int]:
-    """Return the gain, the feature and the bin of the best split of rows; a gain of 0 if there is none."""
-    G, H = g[rows].sum(), h[rows].sum()
-    now = G**2 / (H + growth.l2)
-    best, found = 1e-12 * (now + H), (0.0, 0, 0)
+    """Return the gain, the feature and the bin of the best split of the rows of all leaves; a gain of 0 if none is good."""
+    size = sum(g[rows].sum() ** 2 / (h[rows].sum() + growth.l2) + h[rows].sum() for rows in leaves)
+    best, found = 1e-12 * size, (0.0, 0, 0)
     for feature in features:
-        here = bins[feature, rows]
-        n, left_g, left_h = (np.cumsum(np.bincount(here, each)) for each in (None, g[rows], h[rows]))
-        fewest = np.minimum(n, len(rows) - n) >= growth.min_leaf
-        allowed = fewest & (np.minimum(left_h, H - left_h) >= _LEAST_CURVATURE)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gains = left_g**2 / (left_h + growth.l2) + (G - left_g) ** 2 / (H - left_h + growth.l2) - now
-        gains = np.where(allowed, gains, 0.0)
-        if gains.max(initial=0.0) > best:
-            best = float(gains.max())
+        n_bins = int(bins[feature].max()) + 1
+        gains = sum(_gains(bins[feature, rows], g[rows], h[rows], growth, n_bins)[0] for rows in leaves)
+        if np.max(gains) > best:
+            best = float(np.max(gains))
             found = (best, int(feature), int(np.argmax(gains)))
     return found
+
+
+def _gains(bins: Array, g: Array, h: Array, growth: Growth, n_bins: int) -> tuple[Array, Array]:
+    """Return the gain of splitting a leaf at each bin, 0 if a side had too few rows, and whether both have enough."""
+    G, H = g.sum(), h.sum()
+    n, left_g, left_h = (np.cumsum(np.bincount(bins, each, minlength=n_bins)) for each in (None, g, h))
+    fewest = np.minimum(n, len(bins) - n) >= growth.min_leaf
+    allowed = fewest & (np.minimum(left_h, H - left_h) >= _LEAST_CURVATURE)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gains = left_g**2 / (left_h + growth.l2) + (G - left_g) ** 2 / (H - left_h + growth.l2)
+    return np.where(allowed, gains - G**2 / (H + growth.l2), 0.0), allowed

@@ -43,6 +43,7 @@ class TreeSettings:
     min_samples_leaf : fewest rows of a leaf
     l2_regularization : added to the second derivatives of a leaf
     max_features : share of the columns that a tree may use, drawn anew for each; of few columns, all are used
+    symmetric : whether all leaves of a level are split at the same value of the same column
     """
 
     name: str
@@ -50,6 +51,7 @@ class TreeSettings:
     min_samples_leaf: int = 20
     l2_regularization: float = 1.0
     max_features: float = 1.0
+    symmetric: bool = False
 
     @property
     def label(self) -> str:
@@ -210,6 +212,7 @@ class Boosting:
             one.min_samples_leaf,
             iterations,
             patience,
+            one.symmetric,
         )
 
     def _offset(self, y: Array, rows: Array) -> Array:
