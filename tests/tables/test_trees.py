@@ -17,6 +17,7 @@ from gyrfalcon._utils.compute import Compute
 from gyrfalcon.tables.boosted import Boosted, BoostedClassifier, BoostedRegressor, arrays_of
 from gyrfalcon.tables.boosting import Boosting, Fold, TreeSettings
 from gyrfalcon.tables.tree_arrays import TreeArrays, joined
+from gyrfalcon.tables.validation import plan_folds
 
 
 def walk(trees: TreeArrays, x, n_outputs):
@@ -232,3 +233,30 @@ def test_several_outputs():
     model = AutoRegressor(time_budget=600, families=BOTH, random_state=0, callbacks=Brief()).fit(X[:400], Y[:400])
     assert any(isinstance(one, BoostedRegressor) for one in model.models_)
     assert model.score(X[400:], Y[400:]) > 0.9
+
+
+def test_trees_of_the_blend_are_fitted_again_with_other_folds():
+    X, y = thresholds(150)
+    parameters = {"time_budget": 100_000, "families": BOTH, "random_state": 0}
+    stages = [one for one in AutoRegressor(**parameters).fit(X, y).candidates_ if one["stage"] == "all rows, trees"]
+    names = [one["kernel"] for one in stages]
+    again = [name for name in names if name.endswith(", other folds")]
+    assert again
+    assert names[-len(again) :] == again  # after all others
+    for name in again:
+        assert name.removesuffix(", other folds") in names
+    given = AutoRegressor(cv=np.arange(150) % 5, **parameters).fit(X, y).candidates_
+    assert not any(one["kernel"].endswith(", other folds") for one in given)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_other_folds_divide_all_rows_in_another_way(classes):
+    labels = (np.arange(103) < 20).astype(int)
+    plan = plan_folds(
+        5, 103, 0, labels.astype(float), None, labels if classes else None, 1_000, np.random.RandomState(0)
+    )
+    fold = plan.divide_again(labels if classes else None, seed=3)
+    assert (fold != plan.fold).mean() > 0.5
+    assert sorted(np.bincount(fold)) == [20, 20, 21, 21, 21]
+    if classes:
+        assert np.bincount(fold[labels == 1]).tolist() == [4] * 5

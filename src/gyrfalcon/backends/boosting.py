@@ -297,7 +297,7 @@ def _divide(bins: Array, leaf: Array, node: int, feature: int, border: int, node
 def _best_split(
     bins: Array, leaves: list[Array], g: Array, h: Array, features: Array, growth: Growth
 ) -> tuple[float, int, int]:
-    """Return the gain, the feature and the bin of the best split of the rows of all leaves; a gain of 0 if none is good."""
+    """Return the gain, the feature and the bin of the best common split of leaves; a gain of 0 if there is none."""
     size = sum(g[rows].sum() ** 2 / (h[rows].sum() + growth.l2) + h[rows].sum() for rows in leaves)
     best, found = 1e-12 * size, (0.0, 0, 0)
     for feature in features:

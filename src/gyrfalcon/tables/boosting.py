@@ -44,6 +44,7 @@ class TreeSettings:
     l2_regularization : added to the second derivatives of a leaf
     max_features : share of the columns that a tree may use, drawn anew for each; of few columns, all are used
     symmetric : whether all leaves of a level are split at the same value of the same column
+    other_folds : whether rows are divided into other folds than those of the other models
     """
 
     name: str
@@ -52,18 +53,25 @@ class TreeSettings:
     l2_regularization: float = 1.0
     max_features: float = 1.0
     symmetric: bool = False
+    other_folds: bool = False
 
     @property
     def label(self) -> str:
         """The name in records."""
         return f"trees, {self.name}"
 
+    def on_other_folds(self) -> TreeSettings:
+        """Return the same settings with other folds, whose trees are averaged with those of the first folds."""
+        return replace(self, name=f"{self.name}, other folds", other_folds=True)
+
 
 # The first is fitted first; the others while there is time
 SETTINGS = (
+    TreeSettings("256 leaves, symmetric", 256, 1, 3.0, 0.7, symmetric=True),
     TreeSettings("31 leaves", max_features=0.7),
-    TreeSettings("12 leaves", 12, 10, 1.0, 0.5),
     TreeSettings("127 leaves", 127, 10, 5.0, 0.4),
+    TreeSettings("32 leaves, symmetric", 32, 1, 3.0, 0.7, symmetric=True),
+    TreeSettings("12 leaves", 12, 10, 1.0, 0.5),
     TreeSettings("6 leaves", 6, 5, 0.0, 1.0),
 )
 

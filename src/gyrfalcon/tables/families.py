@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from .._utils.memory import limit_of
 from .blending import greedy_weights
 from .boosted import Boosted
-from .boosting import SETTINGS, Boosting, Fold
+from .boosting import SETTINGS, Boosting, Fold, TreeSettings
 from .linear import LinearFits, LinearSettings
 from .members import LEAST_SHARE, Member, ModelFits
-from .plain_candidates import LINEAR, PlainCandidate
+from .plain_candidates import LINEAR, OTHER_FOLDS, PlainCandidate
 from .scored import ScoreModel
 from .screening import squared_error
 from .transforms import Target
@@ -35,6 +35,10 @@ _TRIAL_RATE, _TRIAL_ITERATIONS, _TRIAL_SHARE = 0.2, 100, 0.05
 _FIRST_SHARES = ((0.97, 0.6), (1.1, 0.45), (1.5, 0.3), (np.finfo(np.float64).max, 0.0), (np.inf, 0.3))
 _LAST_SHARE = 0.9  # the same for later ones
 _MOST_CLASSES = 50  # with more classes, a tree for each class takes too long
+# Seconds per value in a symmetric tree of 256 leaves, and per column, on one core of an AMD Zen 4 processor. Such trees
+# come first if a share of the time left is enough for some iterations: a larger learning rate loses more than they gain
+_VALUE_SECONDS, _COLUMN_SECONDS = 5e-9, 1e-4
+_SYMMETRIC_SHARE, _SYMMETRIC_ITERATIONS = 0.4, 500
 _FEWEST_ROWS = 60  # with fewer rows, trees of several leaves have nothing to learn from
 _MEMORY_SHARE = 0.2  # share of memory that rows for trees may take: scikit-learn copies them as float64
 _FALL = 1e-3  # fits end when the last `_PATIENCE` of them have lowered the error of the blend by less than this share
@@ -51,6 +55,7 @@ class FamilyFits:
     def members(self, fitted: tuple[Member, ...] = ()) -> Iterator[tuple[str, Member]]:
         """Fit linear models, trees, the kernel models that the blend of the sample needs, then other trees.
 
+        At last, trees that the blend contains are fitted again with other folds, so that more of them are averaged.
         Yields stages and members. The members of an earlier run, in `fitted`, are not fitted again.
         """
         trees, share = self._trees()
@@ -62,12 +67,19 @@ class FamilyFits:
         for stage, member in self.kernels.members(tuple(one for one in fitted if not is_plain(one))):
             fitted = (*fitted, member)
             yield stage, member
-        for candidate in [one for one in trees if not _has(one, fitted)]:
-            if not self._goes_on(fitted):
-                return
-            for stage, member in self._fit(candidate, _LAST_SHARE * self._left):
+        for candidate in trees:
+            for stage, member in self._fit_another(candidate, fitted):
                 fitted = (*fitted, member)
                 yield stage, member
+        for candidate in self._on_other_folds(fitted):
+            for stage, member in self._fit_another(candidate, fitted):
+                fitted = (*fitted, member)
+                yield stage, member
+
+    def _fit_another(self, candidate: PlainCandidate, fitted: tuple[Member, ...]) -> Iterator[tuple[str, Member]]:
+        """Fit trees if they are not fitted yet, and if that is worth its time."""
+        if not _has(candidate, fitted) and self._goes_on(candidate, fitted):
+            yield from self._fit(candidate, _LAST_SHARE * self._left)
 
     @property
     def _can_judge(self) -> bool:
@@ -97,20 +109,45 @@ class FamilyFits:
         """
         if "trees" not in self.families or not self._can_judge:
             return [], 0.0
-        errors = [self._trial_error(target) for target in self._targets]
+        settings = SETTINGS if self._has_time_for_symmetric_trees else (*SETTINGS[1:], SETTINGS[0])
+        errors = [self._trial_error(target, settings[0]) for target in self._targets]
         best, *others = [self._targets[i] for i in np.argsort(errors, kind="stable")]
-        first, *rest = (PlainCandidate(0, best, settings) for settings in SETTINGS)
+        first, *rest = (PlainCandidate(0, best, one) for one in settings)
         ratio = min(errors) / self.kernels.found.best.error
         share = next(share for most, share in _FIRST_SHARES if ratio <= most)
-        return [first, *(PlainCandidate(0, target, SETTINGS[0]) for target in others), *rest], share
+        return [first, *(PlainCandidate(0, target, settings[0]) for target in others), *rest], share
 
-    def _trial_error(self, target: Target) -> float:
+    @property
+    def _has_time_for_symmetric_trees(self) -> bool:
+        """Whether there is time for the iterations that symmetric trees need."""
+        data, compute = self.kernels.data, self.kernels.run.compute
+        each = _VALUE_SECONDS * len(data.folds.train) + _COLUMN_SECONDS
+        trees = _SYMMETRIC_ITERATIONS * max(1, data.problem.n_outputs) * -(-data.folds.n_folds // compute.n_threads)
+        return trees * self.kernels.encodings[0].X.shape[1] * each < _SYMMETRIC_SHARE * self._left
+
+    def _on_other_folds(self, fitted: tuple[Member, ...]) -> list[PlainCandidate]:
+        """Return the trees that the blend contains, the most important first, with other folds.
+
+        There are none if the user has chosen the folds, or if they are not held out in turn.
+        """
+        folds = self.kernels.data.folds
+        if folds.from_user or not folds.in_turn:
+            return []
+        members, weights, _ = self._blend(fitted)
+        blended = [members[i].candidate for i in np.argsort(-weights, kind="stable") if weights[i] > 0]
+        return [
+            replace(one, settings=others)
+            for one in blended
+            if isinstance(one, PlainCandidate) and (others := OTHER_FOLDS.get(one.settings.name)) is not None
+        ]
+
+    def _trial_error(self, target: Target, settings: TreeSettings) -> float:
         """Return the error of trees of the sample, as that of a candidate; infinite if there is no time."""
         found, compute = self.kernels.found, self.kernels.run.compute
         sample = found.sample
         folds = [Fold(split.train, split.held) for split in sample.splits]
         y = target.standard_forward(sample.targets)
-        trial = Boosting(found.views[0].X, y, sample.weight, 0, SETTINGS[0], compute, seed=0)
+        trial = Boosting(found.views[0].X, y, sample.weight, 0, settings, compute, seed=0)
         seconds = _TRIAL_SHARE * self._left
         if trial.least_seconds(folds) > seconds:
             return np.inf
@@ -124,24 +161,35 @@ class FamilyFits:
     def _left(self) -> float:
         return self.kernels.time_left
 
-    def _goes_on(self, fitted: tuple[Member, ...]) -> bool:
-        """Whether there is time for other trees, and the last ones have lowered the error of the blend."""
-        run = self.kernels.run
+    def _goes_on(self, candidate: PlainCandidate, fitted: tuple[Member, ...]) -> bool:
+        """Whether there is time for trees, and the last ones on the same folds have lowered the error of the blend."""
+        run, others = self.kernels.run, candidate.settings.other_folds
         if run.search_budget.cancelled or self._left < LEAST_SHARE * run.budget.seconds:
             return False
-        later = [one for one in fitted if isinstance(one.model, Boosted)][1:]
-        if len(later) < _PATIENCE:
+        alike = [
+            isinstance(one.candidate, PlainCandidate)
+            and isinstance(one.model, Boosted)
+            and one.candidate.settings.other_folds == others
+            for one in fitted
+        ]
+        if sum(alike) <= _PATIENCE:
             return True
-        return self._error(fitted) < (1 - _FALL) * self._error(fitted[:-_PATIENCE])
+        last = np.flatnonzero(alike)[-_PATIENCE:]
+        before = tuple(one for i, one in enumerate(fitted) if i not in last)
+        return self._error(fitted) < (1 - _FALL) * self._error(before)
 
     def _error(self, members: tuple[Member, ...]) -> float:
-        """Return the error of the blend of members, on the rows that judge all of them."""
+        """Return the error of the blend of members."""
+        return self._blend(members)[2]
+
+    def _blend(self, members: tuple[Member, ...]) -> tuple[list[Member], Array, float]:
+        """Blend the members that can be judged, on the rows that judge all of them; return these, weights and error."""
         data = self.kernels.data
         known = [one for one in members if one.judged is not None]
         rows = reduce(np.intersect1d, [one.judged for one in known])
         values = [one.values[np.isin(one.judged, rows)] for one in known]
         weights = greedy_weights(values, data.problem.codes[rows], data.weight_of(rows))
-        return data.error(np.tensordot(weights, np.stack(values), 1), rows)
+        return known, weights, data.error(np.tensordot(weights, np.stack(values), 1), rows)
 
     # ---- one model ---------------------------------------------------------------------------------------------------
 
@@ -150,14 +198,14 @@ class FamilyFits:
         began = time.perf_counter()
         fits = self.kernels
         problem, encoding = fits.data.problem, fits.encodings[candidate.view]
-        folds = self._folds(encoding.X.shape[1])
+        settings = candidate.settings
+        folds = self._folds(encoding.X.shape[1], settings.other_folds)
         if not folds:
             return
         rows = np.unique(np.concatenate([part for fold in folds for part in (fold.train, fold.held)]))
         inside = [Fold(np.searchsorted(rows, fold.train), np.searchsorted(rows, fold.held)) for fold in folds]
         y, n_classes = problem.score_targets(candidate.target)
         X, weight, target = encoding.take(rows), fits.data.weight_of(rows), candidate.target
-        settings = candidate.settings
         if isinstance(settings, LinearSettings):
             stage, linear = "all rows, linear", LinearFits(X, y[rows], weight, n_classes)
             found = self._fit_linear(linear, target, inside, seconds)
@@ -192,8 +240,11 @@ class FamilyFits:
         width = fits.X.shape[1]
         return self.kernels.data.problem.tree_model(found.trees, found.offset, target, width), found.scores
 
-    def _folds(self, width: int) -> list[Fold]:
-        """Return the folds by which models are judged; large tables have one, with as many rows as fit in memory."""
+    def _folds(self, width: int, others: bool) -> list[Fold]:
+        """Return the folds by which models are judged, or `others` of the same number.
+
+        Large tables have one, with as many rows as fit in memory.
+        """
         folds, compute = self.kernels.data.folds, self.kernels.run.compute
         most = int(_MEMORY_SHARE * limit_of(compute.memory_budget) / (8 * max(width, 1)))
         if folds.judged is not None:
@@ -201,7 +252,9 @@ class FamilyFits:
             return [Fold(train, folds.judged)] if self.kernels.data.problem.has_all_classes(train) else []
         if len(folds.train) > most:
             return []
-        return [Fold(np.setdiff1d(folds.train, held), held) for held in self.kernels.held_folds()]
+        seed = int(self.kernels.run.random_state.randint(2**31 - 1)) if others else 0
+        fold = folds.divide_again(self.kernels.data.problem.stratify, seed) if others else None
+        return [Fold(np.setdiff1d(folds.train, held), held) for held in self.kernels.held_folds(fold)]
 
 
 def is_plain(member: Member) -> bool:

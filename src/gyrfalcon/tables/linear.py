@@ -116,10 +116,12 @@ class LinearSettings:
 
     name : what tells them from settings of trees
     label : the name in records
+    other_folds : as in the settings of trees
     """
 
     name: str = "linear"
     label: str = "linear"
+    other_folds: bool = False
 
 
 class LinearFunctions(NamedTuple):

@@ -341,12 +341,12 @@ class ModelFits:
         order = np.argsort(rows)
         return rows[order], np.concatenate(values)[order]
 
-    def held_folds(self) -> list[Array]:
-        """Return the rows of each fold without which every class is still there."""
+    def held_folds(self, fold: Array | None = None) -> list[Array]:
+        """Return the rows of each fold without which every class is still there; `fold` are other numbers of folds."""
         folds, weight = self.data.folds, self.data.weight
         held = []
         for number in range(folds.n_folds):
-            judged = np.flatnonzero(folds.fold == number)
+            judged = np.flatnonzero((folds.fold if fold is None else fold) == number)
             rest = np.setdiff1d(folds.train, judged)
             if self.data.problem.has_all_classes(rest if weight is None else rest[weight[rest] > 0]):
                 held.append(judged)

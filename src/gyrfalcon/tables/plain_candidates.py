@@ -11,7 +11,11 @@ from .linear import LinearSettings
 from .transforms import Target
 
 LINEAR = LinearSettings()
-SETTINGS: dict[str, TreeSettings | LinearSettings] = {one.name: one for one in (LINEAR, *TREES)}  # by their names
+OTHER_FOLDS = {one.name: one.on_other_folds() for one in TREES}  # by the names of settings of trees
+SETTINGS: dict[str, TreeSettings | LinearSettings] = {  # by their names
+    LINEAR.name: LINEAR,
+    **{one.name: one for one in (*TREES, *OTHER_FOLDS.values())},
+}
 
 
 class PlainFamily(NamedTuple):

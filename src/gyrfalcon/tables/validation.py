@@ -60,6 +60,16 @@ class FoldPlan:
         """Whether each row is held out by one of several folds."""
         return self.judged is None and self.n_folds > 1
 
+    def divide_again(self, stratify: Array | None, seed: int) -> Array:
+        """Divide the rows into as many other folds; return the fold of each row.
+
+        This is for folds that the user has not chosen, of which each is held out in turn.
+        """
+        fold, n = np.empty_like(self.fold), len(self.fold)
+        for number, (_, held) in enumerate(_splits(self.n_folds, n, np.zeros(n), None, stratify, seed)):
+            fold[held] = number
+        return fold
+
     def draw(
         self, sizes: tuple[int, int], counted: Array, random_state: np.random.RandomState
     ) -> tuple[SampleRows, SampleRows | None]:
