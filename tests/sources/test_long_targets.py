@@ -27,11 +27,14 @@ from gyrfalcon import (
     RandomFeaturesRegressor,
 )
 from gyrfalcon._utils import sampling, statistics
+from gyrfalcon.centers import Given
+from gyrfalcon.fitting import data as fitting_data
 from gyrfalcon.fitting import posterior, scores
 from gyrfalcon.kernels import Gaussian, Linear
 from gyrfalcon.losses import Huber, Quantile, SquaredHinge
 from gyrfalcon.operators import KernelOperator, Shifted
 from gyrfalcon.sources import ArrayRows, as_rows, columns, rereading, row_matrix
+from gyrfalcon.sources.base import SubsetRows
 from gyrfalcon.sources.columns import Column, Vector, WeightedColumn, stored_column
 from gyrfalcon.sources.rereading import CheckedRows, GroupHashes, RowsChangedError
 from gyrfalcon.sources.scratch import temporary_file
@@ -342,8 +345,7 @@ def test_a_matrix_in_a_file_is_like_an_array():
 
 def test_what_needs_all_of_y_still_reads_it(tmp_path, long):
     data = npy(tmp_path, Y)
-    for more in ({"loss": OwnLoss()}, {"early_stopping": True}):
-        FalkonRegressor(n_centers=30, random_state=0, penalty=1e-4, **more).fit(data)
+    FalkonRegressor(n_centers=30, random_state=0, penalty=1e-4, loss=OwnLoss()).fit(data)
     assert "y" in data._kept
     assert data.long_target() is None
 
@@ -355,6 +357,81 @@ def test_a_checkpoint_is_the_same_for_y_in_a_file_and_in_memory(tmp_path, long):
     again = FalkonRegressor(**settings).fit(data.X, data.y)
     assert_array_equal(first.dual_coef_, again.dual_coef_)
     assert again.history_[-1]["seconds"] == first.history_[-1]["seconds"]  # nothing was computed again
+
+
+# ---- held-out rows ---------------------------------------------------------------------------------------------------
+
+HOLDS_OUT = {
+    "stopping": lambda: FalkonRegressor(n_centers=60, penalty=1e-6, early_stopping=True, random_state=0),
+    "sample": lambda: FalkonRegressor(n_centers=60, preconditioner="sample", early_stopping=True, random_state=0),
+    "growing": lambda: FalkonRegressor(n_centers="auto", penalty=1e-6, random_state=0),
+    "huber": lambda: FalkonRegressor(n_centers=60, loss="huber", max_iter=4, early_stopping=True, random_state=0),
+    "penalties": lambda: NystromRegressor(n_centers=50, penalties=[1e-6, 1e-3], choose_by="validation", random_state=0),
+    "sizes": lambda: NystromRegressor(n_centers=[20, 50], penalties=[1e-6, 1e-3], random_state=0),
+    "nystrom": lambda: NystromRegressor(n_centers=50, solver="cg", max_iter=9, early_stopping=True, random_state=0),
+    "nytro": lambda: NytroRegressor(n_centers=50, solver="gd", max_iter=9, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", HOLDS_OUT)
+def test_fits_that_hold_rows_out_hold_none_of_the_others(tmp_path, long, few, name):
+    make = HOLDS_OUT[name]
+    for opened in (npy, table):
+        data = opened(tmp_path, Y)
+        assert_same_fit(make, data, data.X, Y)
+    assert_same_fit(make, npy(tmp_path, Y), X, Y)
+    assert_same_weighted_fit(make, weighted(tmp_path, Y), Y)
+
+
+def test_a_long_file_holds_out_at_most_so_many_rows(tmp_path, long, monkeypatch):
+    monkeypatch.setattr(fitting_data, "MOST_HELD", 100)
+    drawn = []
+    monkeypatch.setattr(fitting_data, "draw", lambda *asked: drawn.append(sampling.draw(*asked)) or drawn[-1])
+    settings = {"centers": Given(X[:60]), "penalty": 1e-6, "random_state": 0, "early_stopping": True}
+    found = FalkonRegressor(**settings).fit(npy(tmp_path, Y))
+    (held,) = drawn
+    assert len(held) == 100
+    rest = np.delete(np.arange(N), held)
+    expected = FalkonRegressor(**settings).fit(X[rest], Y[rest], X_val=X[held], y_val=Y[held])
+    assert_array_equal(found.dual_coef_, expected.dual_coef_)
+    assert [record["validation_error"] for record in found.history_] == [
+        record["validation_error"] for record in expected.history_
+    ]
+
+
+@pytest.mark.parametrize("others", [[], [0], [N - 1], [0, 1, 2], [5, 6, 900, 2999], range(0, N, 3)])
+def test_the_rest_of_the_rows_are_those_of_an_array(others):
+    others = np.array(list(others), dtype=np.intp)
+    rest, expected = sampling.Rest(N, others), np.delete(np.arange(N), others)
+    assert len(rest) == len(expected)
+    assert_array_equal(rest, expected)
+    for at in (slice(0, 0), slice(3, 1_700), slice(len(expected) - 1, None), RNG.integers(0, len(expected), 50)):
+        assert_array_equal(rest[at], expected[at])
+    values = np.arange(N + 1)
+    assert_array_equal(np.searchsorted(rest, values), np.searchsorted(expected, values))
+    column = column_of(Y[:, None])
+    chosen = column.minus(np.array([5.0])).among(rest)
+    assert_array_equal(chosen[:], column.minus(np.array([5.0]))[expected])
+    assert_array_equal(chosen[17:900], chosen[:][17:900])
+    assert_array_equal(chosen[np.array([9, 4, 9])], chosen[:][[9, 4, 9]])
+    assert (chosen.min(), chosen.max()) == (chosen[:].min(), chosen[:].max())
+    vector = Vector(column_of(W[:, None]), (2.0,)).among(rest)
+    assert_array_equal(vector[:], W[expected].astype(np.float64) / 2)
+    assert (vector.min(), vector.max()) == (vector[:].min(), vector[:].max())
+    rows = as_rows(X)
+    assert SubsetRows(rows, rest).fingerprint() == SubsetRows(rows, expected).fingerprint()
+    for one, other in zip(SubsetRows(rows, rest).blocks(700), SubsetRows(rows, expected).blocks(700), strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_classifiers_that_hold_rows_out_hold_no_labels(tmp_path, long, few, loss):
+    labels = np.digitize(Y, [5.0, 6.0])
+    settings = {"n_centers": 60, "max_iter": 4, "penalty": 1e-5, "random_state": 0, "loss": loss}
+    make = lambda: FalkonClassifier(early_stopping=True, **settings)  # noqa: E731
+    data = npy(tmp_path, labels)
+    assert_same_fit(make, data, data.X, labels)
+    assert_same_weighted_fit(make, weighted(tmp_path, labels), labels)
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------
@@ -627,12 +704,12 @@ def test_a_classifier_has_the_bits_of_one_with_labels_in_memory(tmp_path, long, 
 
 
 def test_labels_that_are_read_into_memory(tmp_path, long):
-    """Text, floats, very many classes, integers beyond 2^53, class weights, losses of one's own and held-out rows."""
+    """Text, floats, very many classes, integers beyond 2^53, class weights and losses of one's own."""
     labels = (Y > 5).astype(np.int64)
     for target in (labels.astype(np.float64), np.where(labels, "a", "b"), np.arange(N) * 2 + 2**60):
         data = table(tmp_path, target)
         assert data.long_labels() is None
-    for more in ({"class_weight": "balanced"}, {"loss": OwnHinge()}, {"early_stopping": True}):
+    for more in ({"class_weight": "balanced"}, {"loss": OwnHinge()}):
         data = npy(tmp_path, labels)
         found = FalkonClassifier(n_centers=30, penalty=1e-4, max_iter=3, random_state=0, **more).fit(data)
         assert "y" in data._kept

@@ -28,6 +28,43 @@ def draw(n: int, size: int, random_state: np.random.RandomState) -> NDArray[np.i
     return drawn
 
 
+class Rest:
+    """The increasing numbers below n that are not among a few others, without an array of them.
+
+    It has what an increasing array of indices is used for: slices and selections of it are arrays.
+
+    >>> rest = Rest(6, np.array([1, 4]))
+    >>> rest[:], rest[np.array([3, 0])], rest.searchsorted([2, 5])
+    (array([0, 2, 3, 5]), array([5, 0]), array([1, 3]))
+    """
+
+    def __init__(self, n: int, others: NDArray[np.intp]) -> None:
+        self.n, self.others = n, others
+        self._places = others - np.arange(len(others))  # how many of the rest are below each of the others
+
+    def __len__(self) -> int:
+        return self.n - len(self.others)
+
+    def __getitem__(self, at: Any) -> NDArray[np.intp]:
+        if not isinstance(at, slice):
+            places = np.asarray(at, dtype=np.intp)
+            return np.asarray(places + np.searchsorted(self._places, places, side="right"))
+        start, stop, _ = at.indices(len(self))
+        if start >= stop:
+            return np.empty(0, dtype=np.intp)
+        first, last = self[np.array([start, stop - 1])]
+        left_out = self.others[slice(*np.searchsorted(self.others, (first, last)))]
+        return np.delete(np.arange(first, last + 1), left_out - first)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(np.intp if dtype is None else dtype, copy=False)
+
+    def searchsorted(self, values: Any, side: str = "left", sorter: None = None) -> NDArray[np.intp]:
+        """Return how many of the rest are below each of some values from 0 to n."""
+        assert side == "left"
+        return np.asarray(values - np.searchsorted(self.others, values))
+
+
 def draw_by_weight(
     weight: NDArray[Any], size: int, random_state: np.random.RandomState
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

@@ -203,7 +203,7 @@ class FalkonClassifier(KernelClassifier):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            in_file = loss_name(self.loss) in NAMES and self.class_weight is None and not validates
+            in_file = loss_name(self.loss) in NAMES and self.class_weight is None
             options: dict[str, Any] = {"hold_out": hold_out, "make_loss": self._make_loss}
             data, classes = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             settings, warm = self._settings, None

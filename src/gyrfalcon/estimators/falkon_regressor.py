@@ -231,9 +231,8 @@ class FalkonRegressor(PosteriorRegressor):
         with self._session(patience=patience, checkpoint=self.checkpoint) as session:
             validates = self.early_stopping or self.n_centers == AUTO
             hold_out = self.validation_fraction if validates else None
-            needs_all = self.incremental or validates
             # a loss of the user, too, may need all of y at once
-            in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not needs_all
+            in_file = type(loss) in (Squared, *OF_NUMBERS.values()) and not self.incremental
             options = {"hold_out": hold_out, "loss": loss, "copies": self._n_levels()}
             data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             settings, warm = self._settings, None

@@ -275,7 +275,7 @@ class NystromRegressor(PosteriorRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if validates else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            in_file = self.solver in ("direct", "gd", "cg") and not (validates or keeps_sums or self.device is not None)
+            in_file = self.solver in ("direct", "gd", "cg") and not (keeps_sums or self.device is not None)
             data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             solve = self._solve_nested if nested else self._solve_directly if direct else self._iterate
             space, coef, penalty, uncertainty = solve(data, session)

@@ -158,7 +158,7 @@ class NytroRegressor(KernelRegressor):
         with self._session(patience=patience) as session:
             hold_out = self.validation_fraction if self.early_stopping else None
             options: dict[str, Any] = {"hold_out": hold_out, "random_access": self.solver == "sgd"}
-            in_file = self.device is None and self.solver != "sgd" and not self.early_stopping
+            in_file = self.device is None and self.solver != "sgd"
             data = self._data(session, X, y, sample_weight, X_val, y_val, **options, in_file=in_file)
             with single_threaded_blas():  # threads of its own would decide the last bits
                 self._iterate(data, session)

@@ -73,7 +73,7 @@ def begin_sums(operator: Operator, data: FitData, penalty: float, sample_weight:
     origin = np.zeros(data.targets.shape[1]) if data.offset is None else np.asarray(data.offset, dtype=np.float64)
     weight = None if data.counted is None else data.counted.weight
     if weight is not None and data.kept is not None:
-        weight = weight[data.kept]
+        weight = weight[np.asarray(data.kept)]
     weight = _in_units(weight, sample_weight, len(data.targets))
     return empty_sums(operator, origin, penalty).changed(operator, data.targets, weight)
 

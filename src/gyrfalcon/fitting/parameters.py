@@ -366,7 +366,8 @@ PARAMETERS: Mapping[str, Entry] = {
     ),
     "validation_fraction": Entry(
         "float",
-        "Fraction of the rows to hold out if a validation set is needed and `fit` is given none.",
+        "Fraction of the rows to hold out if a validation set is needed and `fit` is given none; of 2 million rows or "
+        "more, at most 131,072 are held out.",
         number(lambda x: 0 < x < 1, "between 0 and 1, both excluded"),
     ),
     "n_iter_no_change": Entry(

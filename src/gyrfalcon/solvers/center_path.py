@@ -61,8 +61,8 @@ class CenterPath:
             raise ValueError("the whitening may have reordered the centers: make it with nested=True")
         n = operator.shape[0]
         self.n, self._trailing, self._whitening = n, y.shape[1:], whitening
-        Y = np.asarray(y, dtype=np.float64).reshape(n, -1)
-        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        Y = y.reshape(n, -1).astype(np.float64, copy=False)
+        weight = None if weight is None else weight.astype(np.float64, copy=False)
         G, self._rhs = feature_sums(operator, whitening, Y, weight)
         self._G = np.triu(G) + np.triu(G, 1).T
         # R'K_MM R, which is I but for the jitter, as far as that can be removed

@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
 from .._utils.memory import format_bytes, require
+from .._utils.sampling import Rest
 from .blocks import Block, Indices, reblock, stack
 from .scaling import Moments
 
@@ -135,6 +136,14 @@ class Rows(ABC):
         """Return the rows at increasing `indices` as a source."""
         return SubsetRows(self, indices)
 
+    def without(self, indices: Indices) -> Rows:
+        """Return the rows that are not at some increasing `indices` as a source.
+
+        Rows that are neither in memory nor elsewhere are chosen without an array of their length.
+        """
+        rest = Rest(self.shape[0], indices)
+        return self.subset(np.asarray(rest)) if self.in_memory or self.runs_elsewhere else SubsetRows(self, rest)
+
     def is_numeric(self, as_text: Collection[str] = ()) -> bool:
         """Whether all columns are numbers or booleans, so that the rows can be read in blocks.
 
@@ -239,7 +248,7 @@ class DerivedRows(Rows):
 class SubsetRows(DerivedRows):
     """The rows of a source at increasing `indices`: all rows are read, and the others are left out."""
 
-    def __init__(self, rows: Rows, indices: Indices) -> None:
+    def __init__(self, rows: Rows, indices: Indices | Rest) -> None:
         super().__init__(rows)
         self.indices = indices
         self.shape = (len(indices), rows.shape[1])
@@ -264,7 +273,7 @@ class SubsetRows(DerivedRows):
         return self.rows.is_numeric(as_text)
 
     def table(self, indices: Indices | None = None, as_text: Collection[str] = ()) -> Any:
-        return self.rows.table(self.indices if indices is None else self.indices[indices], as_text)
+        return self.rows.table(np.asarray(self.indices) if indices is None else self.indices[indices], as_text)
 
     def tables_from(self, size: int, start: int, as_text: Collection[str] = ()) -> Iterator[Any]:
         if not self.tables_in_blocks:
@@ -282,8 +291,10 @@ class SubsetRows(DerivedRows):
         return self.rows.origin(None if row is None else int(self.indices[row]))
 
     def fingerprint(self) -> str:
-        chosen = hashlib.blake2b(np.ascontiguousarray(self.indices).data, digest_size=8).hexdigest()
-        return f"{self.rows.fingerprint()}, {len(self.indices)} of them ({chosen})"
+        digest = hashlib.blake2b(digest_size=8)
+        for start in range(0, len(self.indices), _HASHED_ROWS):
+            digest.update(np.ascontiguousarray(self.indices[start : start + _HASHED_ROWS]).data)
+        return f"{self.rows.fingerprint()}, {len(self.indices)} of them ({digest.hexdigest()})"
 
 
 class HeldTable(SubsetRows):

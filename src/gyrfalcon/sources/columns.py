@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .._utils.sampling import Rest
 from .base import Rows
 from .blocks import Indices
 from .row_matrix import read_rows
@@ -45,6 +46,7 @@ class Column:
         self._file, self._stored, self._extremes = file, stored, extremes
         self.shape, self.dtype = shape, stored
         self._width = shape[1]  # numbers of a row in the file
+        self._positions: Indices | Rest | None = None  # of the rows among those in the file; None for all of them
         self._decode: Callable[[Array], Array] | None = None
         self._rounded = stored  # precision of numbers less their shift
         self._shift: Array | None = None
@@ -56,12 +58,27 @@ class Column:
     def __getitem__(self, at: slice | Indices) -> Array:
         if isinstance(at, slice):
             start, stop, _ = at.indices(self.shape[0])
-            return self._value(self._read(start, max(start, stop)))
-        return self._value(take_rows(self._read, at, self._width, self._stored))
+            return self._value(self._read_rows(start, max(start, stop)))
+        places = at if self._positions is None else self._positions[at]
+        return self._value(take_rows(self._read, places, self._width, self._stored))
 
     def parts(self) -> Iterator[Array]:
         """Iterate over all rows, some at a time."""
         return (self[start : start + _COPIED_ROWS] for start in range(0, len(self), _COPIED_ROWS))
+
+    def among(self, positions: Indices | Rest) -> Column:
+        """Return the rows at increasing positions, which stay in the file."""
+        assert self._positions is None
+        other = self._changed(self.dtype, self._shift, self._unit)
+        other._positions, other.shape = positions, (len(positions), self.shape[1])
+        raw = self._changed(self._rounded, None, None)
+        raw._positions, raw.shape = other._positions, other.shape
+        other._extremes = np.array([[np.inf], [-np.inf]]) * np.ones(self.shape[1])
+        for part in raw.parts():
+            np.minimum(other._extremes[0], part.min(axis=0), out=other._extremes[0])
+            np.maximum(other._extremes[1], part.max(axis=0), out=other._extremes[1])
+        other._extremes = other._extremes.astype(self._extremes.dtype)
+        return other
 
     def reshape(self, n: int, k: int) -> Column:
         """Return the column itself, which is a matrix of n rows already."""
@@ -119,6 +136,7 @@ class Column:
     def _changed(self, dtype: np.dtype[Any], shift: Array | None, unit: Array | None) -> Column:
         other = Column(self._file, self.shape, self._stored, self._extremes)
         other._width, other._decode, other._rounded = self._width, self._decode, self._rounded
+        other._positions = self._positions
         other.dtype, other._shift, other._unit = dtype, shift, unit
         return other
 
@@ -130,6 +148,12 @@ class Column:
             if self._shift is not None:
                 raw = np.subtract(raw, self._shift).astype(self._rounded)
             return np.asarray(raw if self._unit is None else raw / self._unit).astype(self.dtype, copy=False)
+
+    def _read_rows(self, start: int, stop: int) -> Array:
+        if self._positions is None or start == stop:
+            return self._read(start, stop)
+        places = self._positions[start:stop]
+        return self._read(int(places[0]), int(places[-1]) + 1)[places - places[0]]
 
     def _read(self, start: int, stop: int) -> Array:
         return read_rows(self._file, start, stop, self._width, self._stored)
@@ -165,6 +189,10 @@ class Vector:
 
     def __truediv__(self, divisor: float) -> Vector:
         return Vector(self.column, (*self.divisors, divisor), self.dtype)
+
+    def among(self, positions: Indices | Rest) -> Vector:
+        """Return the numbers at increasing positions, which stay in the file."""
+        return Vector(self.column.among(positions), self.divisors, self.dtype)
 
     def parts(self) -> Iterator[Array]:
         """Iterate over all numbers, some at a time."""
