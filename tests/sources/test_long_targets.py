@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -727,14 +728,27 @@ def test_very_many_labels_are_read_into_memory(tmp_path, long, monkeypatch):
     assert_array_equal(npy(tmp_path, np.arange(N) % 3).long_labels().classes, [0, 1, 2])
 
 
-def test_the_memory_plan_has_no_vector_of_the_rows(tmp_path, long):
+@pytest.mark.parametrize(
+    "make",
+    [
+        FalkonRegressor,
+        partial(FalkonRegressor, loss="huber"),
+        NystromRegressor,
+        partial(NystromRegressor, n_centers=[2, 5]),
+        partial(NystromRegressor, solver="cg"),
+        NytroRegressor,
+    ],
+)
+def test_the_memory_plan_has_no_vector_of_the_rows(tmp_path, long, make):
     """A budget that y itself would exceed."""
     settings = {"n_centers": 5, "penalty": 1e-4, "max_iter": 2, "random_state": 0, "memory_budget": 200_000}
+    settings = {name: value for name, value in settings.items() if name in make().get_params()}
+    settings = {**settings, **getattr(make, "keywords", {})}
     with pytest.raises(MemoryError, match="for vectors"):
-        FalkonRegressor(**settings).fit(np.zeros((40_000, 1), dtype=np.float32), np.zeros(40_000, dtype=np.float32))
+        make(**settings).fit(np.zeros((40_000, 1), dtype=np.float32), np.zeros(40_000, dtype=np.float32))
     np.save(tmp_path / "X.npy", RNG.standard_normal((40_000, 1)).astype(np.float32))
     np.save(tmp_path / "y.npy", RNG.standard_normal(40_000).astype(np.float32))
     data = gyrfalcon.open(tmp_path / "X.npy", target=tmp_path / "y.npy")
     with pytest.raises(MemoryError) as error:
-        FalkonRegressor(**settings).fit(data)
+        make(**settings).fit(data)
     assert "for vectors" not in str(error.value)  # but those for reading

@@ -17,7 +17,6 @@ from ..preconditioners import Coordinates, Krill, Preconditioner, Sampled
 from ..solvers import Iterate, RowSample, conjugate_gradient, gradient_descent, two_level_cg
 from ..solvers.base import recall
 from ..solvers.two_level import ENOUGH, is_poor
-from ..sources.columns import Column
 from ..storage.checkpoints import WARM
 from .convergence import tolerance, warn_if_unsettled
 from .data import FitData
@@ -100,7 +99,6 @@ def solve(
     own = 4 if settings.preconditioner == "krill" else 1
     needs = Needs(
         buffers=own if buffers <= 1 else max(own, buffers * 8 // data.rows.dtype.itemsize),
-        row_vectors=0 if isinstance(data.targets, Column) else Needs.row_vectors,  # of y and y less its mean
         passes=SAMPLED_PASSES if _expects_few_passes(settings, data) else passes_of(settings.max_iter),
         penalty=settings.penalty,
         resolves_penalty=True,

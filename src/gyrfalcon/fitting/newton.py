@@ -39,7 +39,7 @@ def solve(
             f"{max_iter}: no step is left for the penalty itself"
         )
     needs = Needs(
-        row_vectors=0 if isinstance(data.targets, Column) else _ROW_VECTORS,
+        row_vectors=_ROW_VECTORS,
         passes=_PASSES * passes_of(max_iter),
         penalty=settings.penalty,
         resolves_penalty=True,

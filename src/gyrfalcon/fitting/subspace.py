@@ -202,6 +202,8 @@ def choose_subspace(
     `begun`, what was drawn and decided at its first start.
     """
     rows, k = data.rows, data.targets.shape[1]
+    if isinstance(data.targets, Column):  # what the solver writes for each row is in files, too
+        needs = replace(needs, row_vectors=0)
     plan = Plan(rows, k if needs.columns is None else needs.columns, needs, compute)
     plan.check(min(settings.wanted(rows.shape[0]), rows.shape[0]))
     if begun is None:
