@@ -23,6 +23,7 @@ import pandas as pd  # noqa: E402
 
 from gyrfalcon import FalkonClassifier, FalkonRegressor, KernelOperator  # noqa: E402
 from gyrfalcon.estimators._lazy import predict_lazily  # noqa: E402
+from gyrfalcon.fitting import row_sample  # noqa: E402
 from gyrfalcon.kernels import Gaussian  # noqa: E402
 from gyrfalcon.losses import Huber, Logistic, Softmax, SquaredHinge  # noqa: E402
 from gyrfalcon.operators import Rowwise, make_operator  # noqa: E402
@@ -312,6 +313,20 @@ def test_fit_is_that_of_memory(anywhere, dtype):
     largest = np.abs(expected.centers_).max()
     np.testing.assert_allclose(model.centers_, expected.centers_, rtol=0, atol=rounding * largest)
     assert_same_predictions(model, expected, X, PRECISION[dtype])
+
+
+@pytest.mark.slow
+def test_a_sample_preconditions_as_in_memory(client, monkeypatch):
+    monkeypatch.setattr(row_sample, "_WORTH_SAMPLING", 0)
+    X = np.random.default_rng(0).standard_normal((6_000, 3), dtype=np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    settings = {"n_centers": 30, "penalty": 1e-6, "scale": False, "random_state": 0}
+    expected = FalkonRegressor(**settings).fit(X, y)
+    found = FalkonRegressor(**settings).fit(DaskRows(da.from_array(X, chunks=(1_100, 3)), client=client), y)
+    assert found.history_[-1]["preconditioner"] == expected.history_[-1]["preconditioner"] == "sample"
+    assert found.history_[-1]["passes"] == expected.history_[-1]["passes"] < 5
+    rounding = np.finfo(np.float32).eps * np.abs(expected.dual_coef_).sum()  # of the terms of a prediction
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=0, atol=rounding)
 
 
 @pytest.mark.slow

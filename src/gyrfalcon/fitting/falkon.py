@@ -154,7 +154,7 @@ def begin(
 def _expects_few_passes(settings: FalkonSettings, data: FitData) -> bool:
     """Whether a sample of the rows will precondition conjugate gradient, and predictions decide when it ends."""
     rows = data.rows
-    if settings.preconditioner not in ("auto", "sample") or settings.tol is not None or rows.runs_elsewhere:
+    if settings.preconditioner not in ("auto", "sample") or settings.tol is not None:
         return False
     if settings.solver == "gd":
         return False
@@ -301,9 +301,8 @@ def _may_sample(settings: FalkonSettings, space: Subspace) -> bool:
     """Whether a sample of the rows preconditions conjugate gradient on all of them."""
     if settings.preconditioner != "auto":
         return settings.preconditioner == "sample"
-    rows, M = space.data.rows, space.operator.shape[1]
-    drawn_here = space.selection.sampled and not rows.runs_elsewhere
-    return sampling_pays(rows, M) and drawn_here and space.has_room(sample_bytes(space))
+    pays = sampling_pays(space.data.rows, space.operator.shape[1])
+    return pays and space.selection.sampled and space.has_room(sample_bytes(space))
 
 
 def _may_factor(space: Subspace) -> bool:
