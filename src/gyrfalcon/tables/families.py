@@ -131,7 +131,7 @@ class FamilyFits:
         There are none if the user has chosen the folds, or if they are not held out in turn.
         """
         folds = self.kernels.data.folds
-        if folds.from_user or not folds.in_turn:
+        if folds.from_user or not folds.in_turn or not any(isinstance(one.model, Boosted) for one in fitted):
             return []
         members, weights, _ = self._blend(fitted)
         blended = [members[i].candidate for i in np.argsort(-weights, kind="stable") if weights[i] > 0]
