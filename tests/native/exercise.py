@@ -363,13 +363,14 @@ def boost_arguments(rng, n, d, n_bins, n_classes):
     train, held = np.arange(0, n, 2), np.arange(1, n, 2)
     offset = np.zeros(n_classes if n_classes > 2 else 1)
     arrays = [bins, np.full(d, n_bins, dtype=np.int32), train, held, y, rng.uniform(0.5, 2, n), offset, n_classes]
-    growth = {"rate": 0.3, "l2": 1.0, "share": 0.7, "max_leaves": 6, "min_leaf": 1, "iterations": 5, "patience": 5}
-    return arrays, {**growth, "seconds": np.inf, "seed": 3}
+    growth = {"rate": 0.3, "l2": 1.0, "share": 0.7, "max_leaves": 6, "min_leaf": 1, "symmetric": False}
+    return arrays, {**growth, "iterations": 5, "patience": 5, "seconds": np.inf, "seed": 3}
 
 
-def run_boosting(core, shape, n_classes, rng):
+def run_boosting(core, shape, n_classes, rng, **growth):
     """Grow trees, and follow them with the rows that judged them."""
     arrays, named = boost_arguments(rng, *shape, n_classes)
+    named |= growth
     bins, _, _, held, y, weight, *_ = arrays
     feature, bin_, left, right, value, root, curve = core.boost(*arrays, **named)
     k = n_classes if n_classes > 2 else 1
@@ -422,6 +423,7 @@ def main(folder):
     for shape in BOOST_SHAPES:
         for n_classes in (0, 2, 4):
             run_boosting(_core, shape, n_classes, rng)
+            run_boosting(_core, shape, n_classes, rng, max_leaves=70, symmetric=True)
     refuse(_core)
     refuse_sparse(_core)
     refuse_boosting(_core)
