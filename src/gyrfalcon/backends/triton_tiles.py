@@ -86,9 +86,9 @@ def _laplacian(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
 
 def _rational_quadratic(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
     alpha = float(kernel.alpha)
-    large = dtype == np.float32 and alpha > _LARGEST_ALPHA
-    name = "rational_quadratic_large" if large else "rational_quadratic"
-    return _Profile(name, alpha**-0.5, (alpha, -2 * alpha * _LOG2_E))
+    if dtype != np.float32 or alpha <= _LARGEST_ALPHA:
+        return _Profile("rational_quadratic", alpha**-0.5, (alpha,))
+    return _Profile("rational_quadratic_large", _LOG2_E**0.5, (-1 / (alpha * _LOG2_E),))
 
 
 def _polynomial(kernel: Any, dtype: np.dtype[Any]) -> _Profile:
