@@ -2,8 +2,8 @@
 
 For each regression table, 90% intervals for the rows that the fit does not see: the share of y inside, the same in each
 fifth of the rows by the width of their interval, and the mean width relative to that of intervals with one width, which
-the same model gives without its scales of the errors. DIR has tables as parquet files, and tables.json with the target
-and the task of each.
+the same model gives without its scales of the errors. DIR/tables has tables as parquet files, and tables.json with the
+target and the task of each.
 """
 
 from __future__ import annotations
@@ -48,18 +48,21 @@ def measure(path: Path, target: str, budget: float, seed: int, coverage: float) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data" / "tables")
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--tables", nargs="+", help="names of tables; all regression tables by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--budget", type=float, default=10, help="seconds for a fit")
     parser.add_argument("--coverage", type=float, default=0.9)
     options = parser.parse_args()
-    described = json.loads((options.data / "tables.json").read_text())
+    folder = options.data / "tables"
+    if not (folder / "tables.json").exists():
+        parser.error(f"--data {options.data}: there is no {folder / 'tables.json'}, which describes the tables")
+    described = json.loads((folder / "tables.json").read_text())
     names = options.tables or [name for name, one in described.items() if one["task"] == "regression"]
     rows = []
     for name in names:
         for seed in options.seeds:
-            path, target = options.data / f"{name}.parquet", described[name]["target"]
+            path, target = folder / f"{name}.parquet", described[name]["target"]
             rows.append([name, str(seed), *measure(path, target, options.budget, seed, options.coverage)])
             print(*rows[-1], sep="  ", flush=True)
     header = ["table", "seed", "inside", "fifths by width, %", "of constant width", "scale learnt", "seconds"]
