@@ -320,3 +320,21 @@ def test_ctrl_c_stops_a_long_pass(case):
             process.kill()
     assert process.returncode == 0, errors
     assert output == "stopped ['MainThread'] 0\n"
+
+
+def test_an_interrupt_while_a_thread_starts_leaves_no_thread(monkeypatch):
+    """A signal may come when a thread runs already and `start` has not returned."""
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(ordered_map(lambda x: x, range(20), 2))
+    monkeypatch.undo()
+    deadline = time.monotonic() + 20
+    while any(thread.name == "gyrfalcon" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "gyrfalcon"]

@@ -180,8 +180,8 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
             if len(helpers) < min(n_threads, len(waiting)) - 1:
                 # a daemon, lest a generator that nobody closes keeps the interpreter from ending
                 helper = threading.Thread(target=help_out, name="gyrfalcon", daemon=True)
+                helpers.append(helper)  # before it starts: Ctrl-C while it does so must not leave it without an end
                 helper.start()
-                helpers.append(helper)
             if len(waiting) > 2 * n_threads:
                 yield result_of(waiting.popleft())
         while waiting:
@@ -195,5 +195,6 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], n_thr
             for _ in helpers:
                 todo.put(None)
             for helper in helpers:
-                helper.join()
+                if helper.is_alive():  # one whose start was interrupted ends by itself, if it runs at all
+                    helper.join()
             close()
