@@ -40,7 +40,7 @@ _MOST_CLASSES = 50  # with more classes, a tree for each class takes too long
 _VALUE_SECONDS, _COLUMN_SECONDS = 5e-9, 1e-4
 _SYMMETRIC_SHARE, _SYMMETRIC_ITERATIONS = 0.4, 500
 _FEWEST_ROWS = 60  # with fewer rows, trees of several leaves have nothing to learn from
-_MEMORY_SHARE = 0.2  # share of memory that rows for trees may take: scikit-learn copies them as float64
+_MEMORY_SHARE = 0.2  # share of memory that rows for trees may take, as float64
 _FALL = 1e-3  # fits end when the last `_PATIENCE` of them have lowered the error of the blend by less than this share
 _PATIENCE = 4
 
